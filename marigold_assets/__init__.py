@@ -1,0 +1,1 @@
+"""Safe partitioned backfills for Dagster."""

@@ -1,0 +1,221 @@
+"""The frozen values that every layer speaks in. Nothing here knows Dagster or a database."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NewType
+
+from marigold_assets.errors import Where
+
+FencingToken = NewType("FencingToken", int)
+"""A strictly increasing integer, issued by the store that enforces it."""
+
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableName:
+    """A table of the store.
+
+    Attributes:
+        schema: Name of its schema, as the user spells it.
+        name: Name of the table within the schema.
+    """
+
+    schema: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The table's identity: databases fold the ASCII case of identifiers and no other."""
+        return f"{self.schema}\x1f{self.name}".translate(_ASCII_LOWER)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Rows whose ``expression`` lies in the half-open interval ``[start, end)``.
+
+    Attributes:
+        expression: A column name or an SQL expression over the table's columns, of type DATE, TIMESTAMP or
+            TIMESTAMPTZ. A naive TIMESTAMP or DATE is read as wall time in ``timezone``.
+        start: First instant (aware).
+        end: First instant that no longer belongs to the interval (aware).
+        timezone: IANA name of the zone in which ``expression`` is evaluated.
+    """
+
+    expression: str
+    start: datetime
+    end: datetime
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equals:
+    """Rows whose ``expression`` equals ``value``, cast to the type of the expression."""
+
+    expression: str
+    value: str
+
+
+Condition = Interval | Equals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSlice:
+    """A table, a partition key, and the predicate that tells which rows belong to it.
+
+    Attributes:
+        table: The table.
+        partition_key: The key, or ``None`` for a table that is not partitioned.
+        conditions: One condition a partition dimension, all of which a row meets; none for a whole table.
+        owner: Who may write the table: the asset key as users see it (``"sales/daily"``). Claims are made under it.
+    """
+
+    table: TableName
+    partition_key: str | None
+    conditions: tuple[Condition, ...] = ()
+    owner: str = ""
+
+    @property
+    def where(self) -> Where:
+        """The slice as an error names it."""
+        return Where(asset=self.owner or None, partition=self.partition_key, table=str(self.table))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a run says before it computes: it means to write this partition of this owner.
+
+    Attributes:
+        owner: The owner of the slices (see :class:`PartitionSlice`).
+        partition_key: The key, or ``None`` for a whole table.
+    """
+
+    owner: str
+    partition_key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of one run at writing: what the fence compares.
+
+    Attributes:
+        run_id: The run. Two processes may carry the same one, so it is never the fence by itself.
+        token: The token drawn when this process' attempt started, before it read any input.
+    """
+
+    run_id: str
+    token: FencingToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where the rows of a swap came from.
+
+    Attributes:
+        code_version: The declared version of the code that ran, if any.
+        step: The step, or another word for the place in the run.
+        backfill_id: The backfill that launched the run, if any.
+        inputs: Data version of every input that was read, by asset key.
+    """
+
+    code_version: str | None = None
+    step: str | None = None
+    backfill_id: str | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column as stored: its name and its type in the store's own words."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One line of the append-only record of swaps.
+
+    Attributes:
+        position: Place in the ledger: a total order over the store.
+        table: The table that was written.
+        owner: Its owner at that time.
+        partition_key: The partition, or ``None`` for a whole table.
+        run_id: The run that wrote.
+        token: Its fencing token.
+        swap_id: Name of the swap; the same id is never committed twice for one partition.
+        row_count: Rows in the slice after the swap.
+        content_hash: The ``mh1`` text (see :mod:`marigold_assets.fingerprint`).
+        column_hashes: Per column the hash sum as 16 hex digits and the number of NULLs.
+        columns: The table's columns when the swap was committed.
+        provenance: Code and inputs.
+        committed_at: When (aware, UTC), by the writer's clock; order by ``position``, never by this.
+    """
+
+    position: int
+    table: TableName
+    owner: str
+    partition_key: str | None
+    run_id: str
+    token: FencingToken
+    swap_id: str
+    row_count: int
+    content_hash: str
+    column_hashes: Mapping[str, tuple[str, int]]
+    columns: tuple[Column, ...]
+    provenance: Provenance
+    committed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a swap returns, one a partition.
+
+    Attributes:
+        entry: The ledger entry of the swap.
+        query: A SELECT of the slice, for people to read or run.
+        replayed: Whether the swap had already been committed under this id, so that nothing was written now.
+    """
+
+    entry: LedgerEntry
+    query: str = ""
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapOptions:
+    """What an asset opts in to.
+
+    Attributes:
+        evolve: Add new columns to the table (NULL for the old rows) and widen types without loss, instead of refusing.
+        renamed_from: Former owners whose table this asset takes over.
+    """
+
+    evolve: bool = False
+    renamed_from: tuple[str, ...] = ()
+
+
+def derive_swap_id(*parts: str | int | None) -> str:
+    """Derive a swap id from what makes a write unique: run, attempt, output and so on.
+
+    Derived, not drawn: whoever repeats a write whose acknowledgement was lost arrives at the same id.
+
+    Args:
+        parts: Run id, token, step, output, retry number, ...; ``None`` differs from the empty string.
+
+    Returns:
+        32 hex digits.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = b"\x00" if part is None else f"{part}".encode()
+        digest.update(f"{len(encoded)}:{'n' if part is None else 'v'}".encode() + encoded)
+    return digest.hexdigest()[:32]

@@ -1,0 +1,156 @@
+"""The store contract.
+
+S1  Tokens strictly increase for the life of the store, across restarts, releases and crashes. A fence row is never
+    deleted.
+S2  A swap is refused, and changes nothing, if another run claimed the slice later than this run did, or if a later
+    token has committed to it. A run's repeated claims do not renew its first one, so the steps of a run (each a
+    process with a token of its own) fence nobody out by accident. Equal tokens are admitted.
+S3  After a swap the slice holds exactly the rows given; every other slice is unchanged.
+S4  A row outside its slice, a missing, extra or renamed column, a lossy cast: refused, and nothing is deleted.
+S5  Data, fence and ledger commit together or not at all, whatever is killed when.
+S6  An empty swap is legal and recorded: empty is not missing.
+S7  Repeating a swap with the same swap id returns the first receipt and writes nothing.
+S8  A reader never sees a half-swapped slice; a read of several slices is one snapshot.
+S9  An unknown outcome raises CommitUnknownError with the swap id, and only if the ledger could not be asked.
+S10 Several slices in one swap: all or none.
+S11 Names with quotes, spaces, unicode and reserved words work and never inject.
+S12 A busy store waits fairly up to a deadline, then raises StoreBusyError naming the holder.
+
+``marigold_assets.testing.StoreContract`` checks all of it on any store.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from marigold_assets.model import (
+    Attempt,
+    Claim,
+    Column,
+    FencingToken,
+    LedgerEntry,
+    PartitionSlice,
+    Provenance,
+    Receipt,
+    SwapOptions,
+    TableName,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Rows that the store computes for itself.
+
+    Attributes:
+        sql: One SELECT statement over the store's own tables.
+    """
+
+    sql: str
+
+
+Rows = pa.Table | pa.RecordBatchReader | Query
+"""What a swap takes. A reader is read once, and only after the fence has been passed."""
+
+
+class PartitionStore(ABC):
+    """A place that swaps partition slices under a fence and keeps the ledger beside the data."""
+
+    @abstractmethod
+    def draw_token(self, run_id: str, claims: Sequence[Claim] = ()) -> FencingToken:
+        """Issue the next fencing token to a run, and claim what it is known to be about to write.
+
+        Args:
+            run_id: The run.
+            claims: Claims to record under the new token, in the same transaction.
+
+        Raises:
+            StoreBusyError: Another process held the store until the deadline.
+            StoreUnavailableError: The store cannot be opened.
+        """
+
+    @abstractmethod
+    def claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
+        """Record that a run means to write, with the token of its attempt. Repeated claims change nothing (S2)."""
+
+    @abstractmethod
+    def swap(
+        self,
+        slices: Sequence[PartitionSlice],
+        rows: Rows,
+        *,
+        attempt: Attempt,
+        swap_id: str,
+        provenance: Provenance | None = None,
+        options: SwapOptions | None = None,
+    ) -> tuple[Receipt, ...]:
+        """Replace the rows of one or more slices of one table, atomically and under the fence.
+
+        Args:
+            slices: Disjoint slices of one table, in the order in which receipts are wanted.
+            rows: All rows of all slices. Columns go by name.
+            attempt: Who writes, with which token.
+            swap_id: Name of this write (see :func:`marigold_assets.model.derive_swap_id`).
+            provenance: Code and inputs, for the ledger.
+            options: What the asset opts in to.
+
+        Returns:
+            One receipt a slice, in order.
+
+        Raises:
+            FencedOutError: A later attempt owns one of the slices.
+            InvalidDataError: The rows do not fit slice or table.
+            ConfigurationError: The target is a view, is owned by another asset, or its predicate makes no sense.
+            StoreBusyError: The store stayed locked until the deadline.
+            StoreUnavailableError: The store cannot be opened or written.
+            CommitUnknownError: The outcome of the commit is unknown.
+        """
+
+    @abstractmethod
+    def read(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Read a table, or the rows of some of its slices, in one snapshot.
+
+        Args:
+            table: The table.
+            slices: Slices of that table; ``None`` for all of its rows, an empty sequence for none of them.
+            columns: Columns wanted, in this order; ``None`` for all.
+
+        Raises:
+            MissingTableError: There is no such table.
+            SchemaMismatchError: There is no such column.
+        """
+
+    @contextmanager
+    def scan(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatchReader]:
+        """Read like :meth:`read`, batch by batch. The store may stay locked until the block ends: be brief."""
+        yield self.read(table, slices, columns).to_reader()
+
+    @abstractmethod
+    def query(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+    ) -> str:
+        """The SELECT that :meth:`read` would run, as text with literals, to be used within a :class:`Query`."""
+
+    @abstractmethod
+    def columns(self, table: TableName) -> tuple[Column, ...] | None:
+        """The table's columns in order, or ``None`` if there is no such table."""
+
+    @abstractmethod
+    def ledger(self, table: TableName | None = None) -> tuple[LedgerEntry, ...]:
+        """The ledger in order of position: of one table, or of the whole store."""
+
+    @abstractmethod
+    def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
+        """What was committed under a swap id; empty if nothing was. The answer to an unknown outcome (S9)."""
+
+    def heads(self, table: TableName) -> Mapping[str | None, LedgerEntry]:
+        """The newest ledger entry of every partition of a table, by partition key."""
+        return {entry.partition_key: entry for entry in self.ledger(table)}

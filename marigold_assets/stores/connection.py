@@ -1,0 +1,317 @@
+"""Opening a DuckDB file that other processes want too: a fair queue, a deadline, and one translation of errors.
+
+DuckDB locks its file against every other process, readers too, and fails at once when it is locked. So everybody
+queues on a lock file beside the database first. A writer keeps that lock while it works; a reader only passes through
+it, so that readers share the file and yet cannot starve a writer. Programs that do not take our lock are met by
+retrying on DuckDB's own lock error, and on nothing else: what cannot succeed fails at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from filelock import FileLock, Timeout
+
+from marigold_assets.errors import (
+    ConfigurationError,
+    InvalidDataError,
+    MarigoldError,
+    StoreBusyError,
+    StoreUnavailableError,
+    Where,
+)
+
+Config = Mapping[str, Any]
+
+_QUEUE_POLL_SECONDS = 0.005
+_RETRY_CAP_SECONDS = 0.25
+_OWN_PROCESS_SECONDS = 10.0  # a connection with other settings in this very process rarely goes away by waiting
+_HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """Texts that no message may show, and what stands for them.
+
+    A database named by an environment variable is a secret, whatever it holds: a message then names the variable.
+
+    Attributes:
+        database: How messages name the database.
+        hidden: Texts to replace, longest first.
+    """
+
+    database: str
+    hidden: tuple[str, ...]
+
+    @classmethod
+    def of(cls, database: str, config: Config) -> Secrets:
+        """Find out what is secret about a database and its connection settings."""
+        path = Path(os.path.abspath(database))  # noqa: PTH100 - resolve() would follow links
+        hidden = {str(value) for value in _leaves(config) if isinstance(value, str) and len(value) > 3}  # noqa: PLR2004
+        variable = next((name for name, value in sorted(os.environ.items()) if value == database), None)
+        shown = str(path)
+        if variable is not None:
+            shown = f"${variable}"
+            hidden |= {database, str(path), str(path.parent), path.name, path.stem}
+        for secret in sorted(hidden, key=len, reverse=True):
+            shown = shown.replace(secret, "***")
+        return cls(database=shown, hidden=tuple(sorted(hidden - {"", "/", "."}, key=len, reverse=True)))
+
+    def scrub(self, text: str) -> str:
+        """Replace every secret in a text."""
+        for secret in self.hidden:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _leaves(inner)
+    else:
+        yield value
+
+
+class Connector:
+    """Opens one DuckDB file, briefly, from many processes.
+
+    Args:
+        database: Path of the file.
+        config: DuckDB settings. Every connection of a process to one file must carry the same ones.
+        timeout_seconds: How long to wait for the file before giving up.
+    """
+
+    def __init__(self, database: str, *, config: Config | None = None, timeout_seconds: float = 180.0) -> None:
+        self._config = dict(config or {})
+        self.secrets = Secrets.of(database, self._config)
+        self._timeout = timeout_seconds
+        if not database or database.startswith(":memory:"):
+            raise ConfigurationError(
+                "an in-memory database keeps nothing between two steps",
+                remedy="set 'database' to the path of a file",
+            )
+        if re.match(r"(md|motherduck|https?|s3|gs|ducklake|postgres(ql)?|quack):", database):
+            raise ConfigurationError(
+                "'database' names a remote database, which a local fence cannot protect",
+                remedy="set 'database' to the path of a local file",
+            )
+        self.path = Path(os.path.abspath(database))  # noqa: PTH100 - resolve() would follow links
+        self._lock_path = self.path.with_name(self.path.name + ".lock")
+        self._holder_path = self.path.with_name(self.path.name + ".lock.holder")
+
+    @contextmanager
+    def write(self, owner: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open for writing, keeping every other process out until the block ends.
+
+        Args:
+            owner: Who writes, for the error of somebody who waits in vain.
+
+        Raises:
+            StoreBusyError: The file stayed locked until the deadline.
+            StoreUnavailableError: The file cannot be opened.
+        """
+        deadline = time.monotonic() + self._timeout
+        with self._queue(deadline, owner):
+            connection = self._open(deadline, read_only=False)
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    @contextmanager
+    def read(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open for reading, beside other readers.
+
+        Raises:
+            StoreBusyError: The file stayed locked until the deadline.
+            StoreUnavailableError: The file does not exist or cannot be opened.
+        """
+        deadline = time.monotonic() + self._timeout
+        with self._queue(deadline, "a reader", required=False):
+            connection = self._open(deadline, read_only=True)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def share(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open for writing without keeping the queue: for a connection that is handed to user code.
+
+        Raises:
+            StoreBusyError: The file stayed locked until the deadline.
+            StoreUnavailableError: The file cannot be opened.
+        """
+        deadline = time.monotonic() + self._timeout
+        with self._queue(deadline, "user code"):
+            connection = self._open(deadline, read_only=False)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _queue(self, deadline: float, owner: str, *, required: bool = True) -> Iterator[None]:
+        lock = FileLock(self._lock_path, poll_interval=_QUEUE_POLL_SECONDS)
+        try:
+            lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        except Timeout:
+            raise self._busy(self._current_holder()) from None
+        except OSError as error:
+            if required or not self.path.exists():
+                raise self._unavailable(error) from None
+            yield  # a reader of a folder that it cannot write to: no queue there
+            return
+        try:
+            if required:
+                with suppress(OSError):  # the note only serves other people's error messages
+                    self._holder_path.write_text(f"process {os.getpid()} ({owner})")
+            yield
+        finally:
+            lock.release()
+
+    def _current_holder(self) -> str:
+        try:
+            return self._holder_path.read_text()
+        except OSError:
+            return "another process"
+
+    def _open(self, deadline: float, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        own_deadline = min(deadline, time.monotonic() + _OWN_PROCESS_SECONDS)
+        delay = 0.01
+        while True:
+            try:
+                return duckdb.connect(str(self.path), read_only=read_only, config=self._config)
+            except duckdb.ConnectionException as error:
+                if "different configuration" not in str(error):
+                    raise self.translate(error) from None
+                if read_only:
+                    # Somebody in this process has the file open for writing: share that instance, as it is locked
+                    # against other processes anyway.
+                    with suppress(duckdb.ConnectionException):
+                        return duckdb.connect(str(self.path), config=self._config)
+                if time.monotonic() >= own_deadline:
+                    raise self._busy("this very process, with other settings (see 'connection_config')") from None
+            except duckdb.IOException as error:
+                holder = _HOLDER.search(str(error))
+                if holder is None and "Could not set lock" not in str(error):
+                    raise self.translate(error) from None
+                if time.monotonic() >= deadline:
+                    raise self._busy(_named(holder)) from None
+            except (duckdb.Error, OSError, RuntimeError) as error:
+                raise self.translate(error) from None
+            time.sleep(min(random.uniform(0.0, delay), max(0.0, deadline - time.monotonic())))  # noqa: S311 - jitter
+            delay = min(delay * 2, _RETRY_CAP_SECONDS)
+
+    def _busy(self, holder: str) -> StoreBusyError:
+        return StoreBusyError(
+            self.secrets.scrub(
+                f"database {self.secrets.database} stayed locked for {self._timeout:g} s by {holder}",
+            ),
+            remedy="close that program or wait for it and run again, or raise 'lock_timeout_seconds'",
+        )
+
+    def _unavailable(self, error: BaseException) -> StoreUnavailableError:
+        detail = self.secrets.scrub(f"{type(error).__name__}: {error}")
+        problem, remedy = self._diagnosis(error)
+        return StoreUnavailableError(
+            f"database {self.secrets.database} {problem}", remedy=remedy, detail=detail
+        )
+
+    def _diagnosis(self, error: BaseException) -> tuple[str, str]:
+        text = str(error)
+        number = error.errno if isinstance(error, OSError) else None
+        folder = "its folder" if self.secrets.hidden else f"folder {self.path.parent}"
+        if number == errno.ENOENT or (not self.path.parent.is_dir() and "No such file" in text):
+            return f"cannot be opened: {folder} does not exist", "create the folder or correct 'database'"
+        if "database does not exist" in text:
+            return "does not exist yet", "materialize an asset into it first, or correct 'database'"
+        if "not a valid DuckDB database" in text or "Is a directory" in text:
+            return "is not a DuckDB file", "correct 'database', or move the foreign file away"
+        if number in {errno.ENOSPC, errno.EDQUOT} or "No space left" in text or "disk quota" in text.lower():
+            return "cannot grow: the disk is full", "free disk space and run again; nothing was changed"
+        if number in {errno.EACCES, errno.EPERM, errno.EROFS} or re.search(
+            r"permission denied|read-only|read only", text, re.IGNORECASE
+        ):
+            return "cannot be written: it is read-only for this process", "grant write access to the file and its folder"
+        if "version number" in text or "storage version" in text.lower():
+            return (
+                "was written by another release of duckdb that this one cannot read",
+                "install that duckdb, or write with connection_config={'storage_compatibility_version': ...}",
+            )
+        return "failed", "see the detail below"
+
+    def translate(self, error: BaseException, where: Where | None = None) -> MarigoldError:
+        """Turn an error of DuckDB or of the file system into one of ours, without secrets.
+
+        Args:
+            error: What was raised.
+            where: The slice that was worked on.
+
+        Returns:
+            An error to raise ``from None``: the original may hold secrets.
+        """
+        text = self.secrets.scrub(" ".join(str(error).split()))
+        place: Where = where or {}
+        for kinds, build in _TRANSLATIONS:
+            if isinstance(error, kinds):
+                return build(text, place)
+        unavailable = self._unavailable(error)
+        return StoreUnavailableError(
+            unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place
+        )
+
+
+def _named(holder: re.Match[str] | None) -> str:
+    return f"process {holder['pid']} ({holder['program']})" if holder else "another process"
+
+
+def _constraint(text: str, where: Where) -> MarigoldError:
+    return InvalidDataError(
+        f"the rows break a constraint of the table: {text}",
+        remedy="correct the rows or relax the constraint; the old rows are unchanged",
+        **where,
+    )
+
+
+def _bad_value(text: str, where: Where) -> MarigoldError:
+    return InvalidDataError(
+        f"the rows cannot be stored: {text}", remedy="correct the rows; the old rows are unchanged", **where
+    )
+
+
+def _bad_sql(text: str, where: Where) -> MarigoldError:
+    return ConfigurationError(
+        f"the database does not understand a query or a partition expression: {text}",
+        remedy="correct 'partition_expr' (a column of the table or an SQL expression), 'columns' or the SQL returned",
+        **where,
+    )
+
+
+def _memory(text: str, where: Where) -> MarigoldError:
+    return StoreUnavailableError(
+        f"out of memory: {text}",
+        remedy="set connection_config={'memory_limit': ...} higher, or return a RecordBatchReader or SQL",
+        **where,
+    )
+
+
+_TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, Where], MarigoldError]], ...] = (
+    ((duckdb.ConstraintException,), _constraint),
+    ((duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.DataError), _bad_value),
+    ((duckdb.OutOfMemoryException, MemoryError), _memory),
+    ((duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException, duckdb.SyntaxException), _bad_sql),
+)

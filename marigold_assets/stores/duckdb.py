@@ -1,0 +1,271 @@
+"""A DuckDB file as a partition store: data, fence and ledger in one file, swapped in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from marigold_assets.errors import (
+    CommitUnknownError,
+    ConfigurationError,
+    MarigoldError,
+    MissingTableError,
+    SchemaMismatchError,
+    StoreBusyError,
+    Where,
+)
+from marigold_assets.model import (
+    Attempt,
+    Claim,
+    Column,
+    FencingToken,
+    Interval,
+    LedgerEntry,
+    PartitionSlice,
+    Provenance,
+    Receipt,
+    SwapOptions,
+    TableName,
+)
+from marigold_assets.stores import fence, sql
+from marigold_assets.stores.base import PartitionStore, Rows
+from marigold_assets.stores.connection import Config, Connector
+from marigold_assets.stores.session import Session, StatementObserver
+from marigold_assets.stores.swap import CommitFailedError, SwapJob
+
+_CONFLICT_RETRIES = 8
+_BATCH_ROWS = 122_880  # one row group of DuckDB
+
+
+class DuckDBStore(PartitionStore):
+    """Swaps partition slices of tables in one DuckDB file.
+
+    Every method opens the file, works briefly and closes it again.
+
+    Args:
+        database: Path of the file; created by the first write.
+        config: DuckDB settings. ``custom_user_agent`` defaults to ``dagster``, as in ``dagster-duckdb``, so that both
+            can have the file open in one process.
+        lock_timeout_seconds: How long to wait for a file that another process holds.
+        observer: Told of every statement before it runs.
+
+    Raises:
+        ConfigurationError: ``database`` is no path of a local file.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        *,
+        config: Config | None = None,
+        lock_timeout_seconds: float = 180.0,
+        observer: StatementObserver | None = None,
+    ) -> None:
+        self._connector = Connector(
+            database,
+            config={"custom_user_agent": "dagster", **(config or {})},
+            timeout_seconds=lock_timeout_seconds,
+        )
+        self._observer = observer
+
+    @property
+    def connector(self) -> Connector:
+        """How the file is opened, for callers that need a connection of their own."""
+        return self._connector
+
+    def draw_token(self, run_id: str, claims: Sequence[Claim] = ()) -> FencingToken:
+        with self._transaction(run_id) as session:
+            token = fence.draw_token(session.execute)
+            fence.settle_claims(session.execute, Attempt(run_id=run_id, token=token), claims)
+            session.execute("commit", "COMMIT")
+        return token
+
+    def claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
+        with self._transaction(attempt.run_id) as session:
+            fence.touch_counter(session.execute)
+            fence.settle_claims(session.execute, attempt, claims)
+            session.execute("commit", "COMMIT")
+
+    def swap(
+        self,
+        slices: Sequence[PartitionSlice],
+        rows: Rows,
+        *,
+        attempt: Attempt,
+        swap_id: str,
+        provenance: Provenance | None = None,
+        options: SwapOptions | None = None,
+    ) -> tuple[Receipt, ...]:
+        _refuse_bad_target(slices)
+        job = SwapJob(
+            slices=tuple(slices),
+            rows=rows,
+            attempt=attempt,
+            swap_id=swap_id,
+            provenance=provenance or Provenance(),
+            options=options or SwapOptions(),
+        )
+        for retry in range(_CONFLICT_RETRIES):
+            try:
+                with self._transaction(attempt.run_id, timezone=_timezone(slices), begin=False) as session:
+                    return job.run(session)
+            except CommitFailedError as failure:
+                return self._settle(job, failure.original)
+            except duckdb.TransactionException as error:
+                # Another connection of this process wrote the same rows; with the queue this is rare. Whoever comes
+                # second sees the winner's token when it tries again.
+                if "conflict" not in str(error).lower() or job.consumed:
+                    raise self._connector.translate(error, slices[0].where) from None
+                time.sleep(0.01 * 2**retry)
+            except duckdb.Error as error:
+                raise self._connector.translate(error, slices[0].where) from None
+        raise StoreBusyError(
+            f"{_CONFLICT_RETRIES} commits in a row met a conflict with another connection of this process",
+            remedy="run again, or let only one thread write the database at a time",
+            **slices[0].where,
+        )
+
+    def read(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        with self._reading(table, slices, columns) as (session, query, parameters):
+            return session.relation("read", query, parameters).to_arrow_table()
+
+    @contextmanager
+    def scan(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatchReader]:
+        with self._reading(table, slices, columns) as (session, query, parameters):
+            yield session.relation("scan", query, parameters).to_arrow_reader(_BATCH_ROWS)
+
+    def query(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+    ) -> str:
+        with self._session_for(table, slices) as session:
+            known = _known_columns(session, table, columns)
+            where = None if slices is None else session.predicate(slices, known).display
+            return sql.select(table, columns, where)
+
+    def columns(self, table: TableName) -> tuple[Column, ...] | None:
+        if not self._connector.path.exists():
+            return None
+        with self._session_for(table, None) as session:
+            return session.table_columns(table)
+
+    def ledger(self, table: TableName | None = None) -> tuple[LedgerEntry, ...]:
+        where, parameters = ("true", []) if table is None else ("table_key = ?", [table.key])
+        return self._entries(where, parameters)
+
+    def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
+        return self._entries("swap_id = ?", [swap_id])
+
+    def _entries(self, where: str, parameters: Sequence[Any]) -> tuple[LedgerEntry, ...]:
+        if not self._connector.path.exists():
+            return ()
+        with self._connector.read() as connection:
+            return fence.entries(Session(connection, self._observer).execute, where, parameters)
+
+    def _settle(self, job: SwapJob, error: duckdb.Error) -> tuple[Receipt, ...]:
+        """Find out from the ledger whether a COMMIT that raised has committed (S9)."""
+        where = job.slices[0].where
+        translated = self._connector.translate(error, where)
+        try:
+            found = self.receipts(job.swap_id)
+        except MarigoldError as second:
+            raise CommitUnknownError(
+                f"the connection failed during COMMIT of swap {job.swap_id}, and the ledger cannot be asked",
+                swap_ids=(job.swap_id,),
+                remedy="run again once the database can be opened: a repeated swap returns the first receipt",
+                detail=f"{translated}\n{second}",
+                **where,
+            ) from None
+        if not found:
+            raise translated from None
+        return job.receipts_of(found)
+
+    @contextmanager
+    def _transaction(
+        self, run_id: str, *, timezone: str = "UTC", begin: bool = True
+    ) -> Iterator[Session]:
+        with self._connector.write(f"run {run_id}") as connection:
+            session = Session(connection, self._observer)
+            session.configure(timezone)
+            try:
+                if begin:
+                    fence.ensure_tables(session.execute)
+                    session.execute("begin", "BEGIN TRANSACTION")
+                yield session
+            except duckdb.Error as error:
+                if begin:
+                    raise self._connector.translate(error) from None
+                raise
+
+    @contextmanager
+    def _session_for(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None
+    ) -> Iterator[Session]:
+        where = slices[0].where if slices else Where(table=str(table))
+        with self._connector.read() as connection:
+            session = Session(connection, self._observer)
+            session.configure(_timezone(slices or ()))
+            try:
+                yield session
+            except duckdb.Error as error:
+                raise self._connector.translate(error, where) from None
+
+    @contextmanager
+    def _reading(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None, columns: Sequence[str] | None
+    ) -> Iterator[tuple[Session, str, tuple[Any, ...]]]:
+        with self._session_for(table, slices) as session:
+            known = _known_columns(session, table, columns)
+            if slices is None:
+                yield session, sql.select(table, columns, None), ()
+            else:
+                condition = session.predicate(slices, known)
+                yield session, sql.select(table, columns, condition.sql), condition.parameters
+
+
+def _timezone(slices: Sequence[PartitionSlice]) -> str:
+    """The zone in which the slices' expressions are evaluated: that of their first time dimension."""
+    zones = (c.timezone for slice_ in slices[:1] for c in slice_.conditions if isinstance(c, Interval))
+    return next(zones, "UTC")
+
+
+def _refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:
+    if not slices:
+        raise ConfigurationError("a swap without partitions", remedy="name at least one partition")
+    if len({slice_.table.key for slice_ in slices}) > 1:
+        raise ConfigurationError("one swap writes one table", remedy="swap table by table", **slices[0].where)
+    if len({slice_.partition_key for slice_ in slices}) < len(slices):
+        raise ConfigurationError("a partition is named twice", remedy="name it once", **slices[0].where)
+    if slices[0].table.schema.lower() == fence.SCHEMA:
+        raise ConfigurationError(
+            f"schema {fence.SCHEMA!r} holds the fence and the ledger",
+            remedy="give the asset another key prefix or schema",
+            **slices[0].where,
+        )
+
+
+def _known_columns(session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
+    known = session.table_columns(table)
+    if known is None:
+        raise MissingTableError(
+            "the table does not exist",
+            remedy="materialize the asset that makes it first, or correct schema and name",
+            table=str(table),
+        )
+    names = {column.name.lower() for column in known}
+    unknown = [name for name in wanted or () if name.lower() not in names]
+    if unknown:
+        raise SchemaMismatchError(
+            f"the table has no column {', '.join(map(repr, unknown))}",
+            remedy=f"ask for some of its columns: {', '.join(column.name for column in known)}",
+            table=str(table),
+        )
+    return known

@@ -1,0 +1,366 @@
+"""The fence and the ledger as SQL, inside a transaction that somebody else began.
+
+Four tables in schema ``marigold`` of the very database that holds the data, so that all commit together:
+
+* ``counter``: one row with the last token, the last ledger position and the format of these tables. Every transaction
+  that inserts into the others updates it first: two inserts do not conflict in DuckDB, two updates of a row do.
+* ``claims``: which run meant to write which partition, under its first token.
+* ``fence``: per slice the high-water mark, which is the highest token that has committed to it. Never deleted.
+* ``ledger``: one row a swap and partition, never changed.
+
+None has a primary key: with one, DuckDB up to 2.0 does not check an update from a stale snapshot against a committed
+in-place update. A plain UPDATE of an existing row is checked; its row count is the verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from marigold_assets.errors import ConfigurationError, FencedOutError, TableOwnedError
+from marigold_assets.model import (
+    Attempt,
+    Claim,
+    Column,
+    FencingToken,
+    LedgerEntry,
+    PartitionSlice,
+    Provenance,
+    TableName,
+)
+
+SCHEMA = "marigold"
+FORMAT = 1
+
+_ROWS_A_STATEMENT = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Rows = list[tuple[Any, ...]]
+Execute = Callable[..., Rows]
+"""Runs one statement to its end: ``execute(label, sql, parameters)``."""
+
+_TABLES = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE {SCHEMA}.counter (last_token BIGINT NOT NULL, last_position BIGINT NOT NULL, format INTEGER NOT NULL);
+INSERT INTO {SCHEMA}.counter VALUES (0, 0, {FORMAT});
+CREATE TABLE {SCHEMA}.claims (
+    owner VARCHAR NOT NULL, partition_key VARCHAR, run_id VARCHAR NOT NULL, token BIGINT NOT NULL);
+CREATE TABLE {SCHEMA}.fence (
+    table_key VARCHAR NOT NULL, partition_key VARCHAR, owner VARCHAR NOT NULL,
+    high_water BIGINT NOT NULL, run_id VARCHAR);
+CREATE TABLE {SCHEMA}.ledger (
+    position BIGINT NOT NULL, table_key VARCHAR NOT NULL, table_schema VARCHAR NOT NULL, table_name VARCHAR NOT NULL,
+    owner VARCHAR NOT NULL, partition_key VARCHAR, run_id VARCHAR NOT NULL, token BIGINT NOT NULL,
+    swap_id VARCHAR NOT NULL, row_count BIGINT NOT NULL, content_hash VARCHAR NOT NULL, column_hashes VARCHAR NOT NULL,
+    columns VARCHAR NOT NULL, code_version VARCHAR, step VARCHAR, backfill_id VARCHAR, inputs VARCHAR NOT NULL,
+    committed_at TIMESTAMPTZ NOT NULL);
+"""
+_LEDGER_COLUMNS = (
+    "position, table_schema, table_name, owner, partition_key, run_id, token, swap_id, row_count, content_hash,"
+    " column_hashes, columns, code_version, step, backfill_id, inputs, epoch_us(committed_at)"
+)
+
+
+def ensure_tables(execute: Execute) -> None:
+    """Create the fence tables where there are none, in a transaction of its own.
+
+    To be called outside a transaction: a failed look-up aborts one.
+
+    Raises:
+        ConfigurationError: Another release of this package made the tables.
+    """
+    try:
+        rows = execute("format", f"SELECT format FROM {SCHEMA}.counter")
+    except duckdb.CatalogException:
+        execute("begin fence tables", "BEGIN TRANSACTION")
+        for statement in filter(str.strip, _TABLES.split(";")):
+            execute("create fence tables", statement)
+        execute("commit fence tables", "COMMIT")
+        return
+    if rows != [(FORMAT,)]:
+        raise ConfigurationError(
+            f"the database's fence and ledger have format {rows}, and this release knows {FORMAT}",
+            remedy="install the release of marigold-assets that wrote it",
+        )
+
+
+def draw_token(execute: Execute) -> FencingToken:
+    """Take the next token."""
+    execute("draw token", f"UPDATE {SCHEMA}.counter SET last_token = last_token + 1")
+    [(token,)] = execute("read token", f"SELECT last_token FROM {SCHEMA}.counter")
+    return FencingToken(int(token))
+
+
+def touch_counter(execute: Execute, positions: int = 0) -> int:
+    """Make this transaction conflict with every other one that inserts here; reserve ledger positions.
+
+    Returns:
+        The first position reserved.
+    """
+    execute("touch counter", f"UPDATE {SCHEMA}.counter SET last_position = last_position + ?", [positions])
+    [(last,)] = execute("read position", f"SELECT last_position FROM {SCHEMA}.counter")
+    return int(last) - positions + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Some partition keys of one owner, as a condition over a table with a column ``partition_key``."""
+
+    condition: str
+    parameters: tuple[str, ...]
+
+    @classmethod
+    def of(cls, keys: Sequence[str | None]) -> Keys:
+        """The condition; many keys go as one list, which DuckDB probes by hash."""
+        if list(keys) == [None]:
+            return cls(condition="partition_key IS NULL", parameters=())
+        named = [key for key in keys if key is not None]
+        condition = f"partition_key IN ({', '.join('?' * len(named))})"
+        return cls(condition=condition, parameters=tuple(named))
+
+
+def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -> dict[Claim, tuple[str, int]]:
+    """Record the claims that this run has not recorded yet, and find the rivals of those it has (S2).
+
+    A first claim is never renewed: a run is as late as its first claim.
+
+    Returns:
+        For every claim that another run made later than this one, that run and its token.
+    """
+    rivals: dict[Claim, tuple[str, int]] = {}
+    missing: list[Claim] = []
+    by_owner: dict[str, list[str | None]] = {}
+    for claim in dict.fromkeys(claims):
+        by_owner.setdefault(claim.owner, []).append(claim.partition_key)
+    for owner, keys in by_owner.items():
+        for group in ([key for key in keys if key is not None], [None] if None in keys else []):
+            if not group:
+                continue
+            wanted = Keys.of(group)
+            rows = execute(
+                "read claims",
+                f"SELECT partition_key, run_id, token FROM {SCHEMA}.claims WHERE owner = ? AND {wanted.condition}",
+                [owner, *wanted.parameters],
+            )
+            mine = {key: token for key, run_id, token in rows if run_id == attempt.run_id}
+            missing += [Claim(owner=owner, partition_key=key) for key in group if key not in mine]
+            for key, run_id, token in sorted(rows, key=itemgetter(2)):
+                if run_id != attempt.run_id and token > mine.get(key, attempt.token):
+                    rivals[Claim(owner=owner, partition_key=key)] = (run_id, token)
+    for start in range(0, len(missing), _ROWS_A_STATEMENT):
+        chunk = missing[start : start + _ROWS_A_STATEMENT]
+        execute(
+            "claim",
+            f"INSERT INTO {SCHEMA}.claims VALUES {', '.join(['(?, ?, ?, ?)'] * len(chunk))}",
+            [value for c in chunk for value in (c.owner, c.partition_key, attempt.run_id, attempt.token)],
+        )
+    return rivals
+
+
+def refuse_rivals(slices: Sequence[PartitionSlice], attempt: Attempt, rivals: Mapping[Claim, tuple[str, int]]) -> None:
+    """Refuse an attempt whose claim has been overtaken.
+
+    Raises:
+        FencedOutError: One of the slices has a rival.
+    """
+    for slice_ in slices:
+        rival = rivals.get(Claim(owner=slice_.owner, partition_key=slice_.partition_key))
+        if rival is not None:
+            raise _fenced_out(slice_, rival, attempt)
+
+
+def raise_high_water(execute: Execute, slices: Sequence[PartitionSlice], attempt: Attempt) -> None:
+    """Write this attempt's token as the high-water mark of every slice: the check that a stale snapshot cannot pass.
+
+    Raises:
+        FencedOutError: A later attempt has committed to one of the slices.
+    """
+    table = slices[0].table
+    keys = [slice_.partition_key for slice_ in slices]
+    if _update_marks(execute, table, keys, attempt) == len(slices):
+        return
+    found = dict(_marks(execute, table, keys))
+    for slice_ in slices:
+        later = found.get(slice_.partition_key)
+        if later is not None and later[1] > attempt.token:
+            raise _fenced_out(slice_, later, attempt)
+    created = [slice_ for slice_ in slices if slice_.partition_key not in found]
+    for start in range(0, len(created), _ROWS_A_STATEMENT):
+        chunk = created[start : start + _ROWS_A_STATEMENT]
+        execute(
+            "create fence rows",
+            f"INSERT INTO {SCHEMA}.fence VALUES {', '.join(['(?, ?, ?, ?, ?)'] * len(chunk))}",
+            [v for s in chunk for v in (table.key, s.partition_key, s.owner, attempt.token, attempt.run_id)],
+        )
+
+
+def refuse_later_commits(execute: Execute, slices: Sequence[PartitionSlice], attempt: Attempt) -> None:
+    """Refuse an attempt that came too late, without writing: for work that comes before the swap proper.
+
+    Raises:
+        FencedOutError: A later attempt has committed to one of the slices.
+    """
+    found = dict(_marks(execute, slices[0].table, [slice_.partition_key for slice_ in slices]))
+    for slice_ in slices:
+        later = found.get(slice_.partition_key)
+        if later is not None and later[1] > attempt.token:
+            raise _fenced_out(slice_, later, attempt)
+
+
+def _update_marks(execute: Execute, table: TableName, keys: Sequence[str | None], attempt: Attempt) -> int:
+    wanted = Keys.of(keys)
+    [(count,)] = execute(
+        "raise high-water mark",
+        f"UPDATE {SCHEMA}.fence SET high_water = ?, run_id = ?"
+        f" WHERE table_key = ? AND {wanted.condition} AND high_water <= ?",
+        [attempt.token, attempt.run_id, table.key, *wanted.parameters, attempt.token],
+    )
+    return int(count)
+
+
+def _marks(
+    execute: Execute, table: TableName, keys: Sequence[str | None]
+) -> list[tuple[str | None, tuple[str, int]]]:
+    wanted = Keys.of(keys)
+    rows = execute(
+        "read fence",
+        f"SELECT partition_key, run_id, high_water FROM {SCHEMA}.fence WHERE table_key = ? AND {wanted.condition}",
+        [table.key, *wanted.parameters],
+    )
+    return [(key, (run_id, mark)) for key, run_id, mark in rows]
+
+
+def check_owner(execute: Execute, table: TableName, owner: str, renamed_from: Sequence[str]) -> None:
+    """Refuse to write a table that belongs to another asset.
+
+    Args:
+        execute: Runs a statement.
+        table: The table.
+        owner: Who wants to write.
+        renamed_from: Former owners whose table this one takes over.
+
+    Raises:
+        TableOwnedError: Another asset writes this table.
+    """
+    if renamed_from:
+        execute(
+            "take over from former owner",
+            f"UPDATE {SCHEMA}.fence SET owner = ? WHERE table_key = ? AND list_contains(?, owner)",
+            [owner, table.key, list(renamed_from)],
+        )
+    other = execute(
+        "check owner",
+        f"SELECT owner FROM {SCHEMA}.fence WHERE table_key = ? AND owner <> ? LIMIT 1",
+        [table.key, owner],
+    )
+    if other:
+        raise TableOwnedError(
+            f"the table already belongs to {other[0][0]!r}, and {owner!r} maps to it too",
+            remedy='give one of them another table (key_prefix or metadata={"schema": ...}); if the asset was renamed,'
+            f' say metadata={{"marigold/renamed_from": {other[0][0]!r}}}',
+            asset=owner,
+            table=str(table),
+        )
+
+
+def _fenced_out(slice_: PartitionSlice, later: tuple[str, int], attempt: Attempt) -> FencedOutError:
+    run_id, token = later
+    return FencedOutError(
+        run_id=attempt.run_id,
+        token=attempt.token,
+        superseded_by_run=run_id,
+        superseded_by_token=int(token),
+        **slice_.where,
+    )
+
+
+def append(execute: Execute, connection: duckdb.DuckDBPyConnection, entries: Sequence[LedgerEntry]) -> None:
+    """Write ledger entries."""
+    rows = pa.Table.from_pylist([_to_row(entry) for entry in entries], schema=_LEDGER_SCHEMA)
+    connection.register("marigold_entries", rows)
+    try:
+        execute("append to ledger", f"INSERT INTO {SCHEMA}.ledger BY NAME SELECT * FROM marigold_entries")
+    finally:
+        connection.unregister("marigold_entries")
+
+
+_LEDGER_SCHEMA = pa.schema(
+    [
+        pa.field(name, kind)
+        for kind, names in (
+            (pa.int64(), ("position", "token", "row_count")),
+            (
+                pa.string(),
+                "table_key table_schema table_name owner partition_key run_id swap_id content_hash column_hashes columns"
+                " code_version step backfill_id inputs".split(),
+            ),
+            (pa.timestamp("us", tz="UTC"), ("committed_at",)),
+        )
+        for name in names
+    ]
+)
+
+
+def entries(execute: Execute, where: str = "true", parameters: Sequence[Any] = ()) -> tuple[LedgerEntry, ...]:
+    """Read ledger entries in order of position; none where the tables do not exist yet."""
+    try:
+        rows = execute(
+            "read ledger",
+            f"SELECT {_LEDGER_COLUMNS} FROM {SCHEMA}.ledger WHERE {where} ORDER BY position",
+            list(parameters),
+        )
+    except duckdb.CatalogException:
+        return ()
+    return tuple(_from_row(row) for row in rows)
+
+
+def _to_row(entry: LedgerEntry) -> dict[str, Any]:
+    return {
+        "position": entry.position,
+        "table_key": entry.table.key,
+        "table_schema": entry.table.schema,
+        "table_name": entry.table.name,
+        "owner": entry.owner,
+        "partition_key": entry.partition_key,
+        "run_id": entry.run_id,
+        "token": entry.token,
+        "swap_id": entry.swap_id,
+        "row_count": entry.row_count,
+        "content_hash": entry.content_hash,
+        "column_hashes": json.dumps(dict(entry.column_hashes)),
+        "columns": json.dumps([[column.name, column.type] for column in entry.columns]),
+        "code_version": entry.provenance.code_version,
+        "step": entry.provenance.step,
+        "backfill_id": entry.provenance.backfill_id,
+        "inputs": json.dumps(dict(entry.provenance.inputs)),
+        "committed_at": entry.committed_at,
+    }
+
+
+def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
+    (position, schema, name, owner, key, run_id, token, swap_id, row_count, content_hash, column_hashes, columns) = row[:12]
+    code_version, step, backfill_id, inputs, committed_us = row[12:]
+    return LedgerEntry(
+        position=position,
+        table=TableName(schema=schema, name=name),
+        owner=owner,
+        partition_key=key,
+        run_id=run_id,
+        token=FencingToken(token),
+        swap_id=swap_id,
+        row_count=row_count,
+        content_hash=content_hash,
+        column_hashes={column: (digest, nulls) for column, (digest, nulls) in json.loads(column_hashes).items()},
+        columns=tuple(Column(name=column, type=kind) for column, kind in json.loads(columns)),
+        provenance=Provenance(
+            code_version=code_version, step=step, backfill_id=backfill_id, inputs=json.loads(inputs)
+        ),
+        committed_at=_EPOCH + timedelta(microseconds=committed_us),
+    )

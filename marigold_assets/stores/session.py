@@ -1,0 +1,89 @@
+"""One open DuckDB connection: statements with labels, and what the catalog knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import duckdb
+
+from marigold_assets import fingerprint
+from marigold_assets.model import Column, PartitionSlice, TableName
+from marigold_assets.stores import sql
+from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
+
+StatementObserver = Callable[[str], None]
+"""Called with the label of every statement just before it runs; for tests that kill a process there."""
+
+_GOLDEN = (
+    *("0", "1", "-1", "127::TINYINT", "9223372036854775807", "1.5::DOUBLE", "-0.0::DOUBLE", "'NaN'::DOUBLE"),
+    *("12.34::DECIMAL(9,2)", "''", "'marigold'", "'naïve-日本'", "true", "NULL", "DATE '2024-02-29'"),
+    *("TIMESTAMP '2024-02-29 12:34:56.789'", "TIMESTAMPTZ '2024-02-29 12:34:56.789+00'", "'\\x00\\xFF'::BLOB"),
+    *("[1, 2, NULL]", "{'a': 1, 'b': 'x'}"),
+)
+"""Literals whose hashes name DuckDB's hash function. Changing one makes every stored content hash "unknown"."""
+
+
+class Session:
+    """One open connection: statements with labels, and what the catalog knows."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, observer: StatementObserver | None) -> None:
+        self.connection = connection
+        self._observer = observer
+
+    def execute(self, label: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement to its end, with bound values, and return its rows."""
+        self._observe(label)
+        return self.connection.execute(statement, list(parameters)).fetchall()
+
+    def relation(self, label: str, query: str, parameters: Sequence[Any] = ()) -> duckdb.DuckDBPyRelation:
+        """Prepare one SELECT, with bound values, to be fetched as Arrow before anything else runs."""
+        self._observe(label)
+        return self.connection.sql(query, params=list(parameters))
+
+    def _observe(self, label: str) -> None:
+        if self._observer is not None:
+            self._observer(label)
+
+    def configure(self, timezone: str) -> None:
+        """Fix what would otherwise depend on the machine: the session's zone, and Python variables seen as tables."""
+        self.connection.execute(f"SET TimeZone = {sql.string(timezone)}; SET python_enable_replacements = false")
+
+    def table_columns(self, table: TableName) -> tuple[Column, ...] | None:
+        """A table's columns in order, or ``None`` if there is no such table."""
+        try:
+            return self.described(f"DESCRIBE {sql.qualified(table)}")
+        except duckdb.CatalogException:
+            return None
+
+    def described(self, statement: str) -> tuple[Column, ...]:
+        """The columns that a DESCRIBE statement lists."""
+        rows = self.execute("describe", statement)
+        return tuple(Column(name=row[0], type=row[1]) for row in rows)
+
+    def expression_types(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> ExpressionTypes:
+        """The partition expressions of the slices' table, rendered and typed."""
+        texts = list(dict.fromkeys(c.expression for c in slices[0].conditions))
+        rendered = {text: sql.expression(text, [column.name for column in columns]) for text in texts}
+        if not texts:
+            return ExpressionTypes(sql={}, type={})
+        wanted = ", ".join(f"{rendered[text]} AS e{number}" for number, text in enumerate(texts))
+        found = self.described(f"DESCRIBE SELECT {wanted} FROM {sql.qualified(slices[0].table)}")
+        return ExpressionTypes(
+            sql=rendered, type={text: column.type for text, column in zip(texts, found, strict=True)}
+        )
+
+    def predicate(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> Predicate:
+        """The condition that holds for exactly the rows of the slices."""
+        if not slices:
+            return predicate((), ExpressionTypes(sql={}, type={}))
+        return predicate(slices, self.expression_types(slices, columns))
+
+
+@cache
+def probe() -> str:
+    """Name the hash function of this process' DuckDB (see :func:`marigold_assets.fingerprint.probe_of`)."""
+    with duckdb.connect() as scratch:
+        rows = scratch.execute(f"SELECT {', '.join(f'hash({literal})' for literal in _GOLDEN)}").fetchall()
+    return fingerprint.probe_of([int(value) for value in rows[0]])

@@ -1,0 +1,93 @@
+"""The only place that quotes. Identifiers are quoted here, values are bound, and literals are rendered for display."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+
+from marigold_assets.model import Column, TableName
+
+
+def identifier(name: str) -> str:
+    """Quote one identifier, whatever characters it holds."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def qualified(table: TableName) -> str:
+    """Quote a table's name with its schema."""
+    return f"{identifier(table.schema)}.{identifier(table.name)}"
+
+
+def string(value: str) -> str:
+    """Render a string literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def literal(value: date | datetime | str) -> str:
+    """Render a value as a typed literal, for SQL that is shown to people or handed to user code."""
+    match value:
+        case datetime(tzinfo=None):
+            return f"TIMESTAMP {string(value.isoformat(sep=' '))}"
+        case datetime():
+            return f"TIMESTAMPTZ {string(value.isoformat(sep=' '))}"
+        case date():
+            return f"DATE {string(value.isoformat())}"
+        case _:
+            return string(value)
+
+
+def expression(text: str, columns: Sequence[str]) -> str:
+    """Render a partition expression: a column's name is quoted, anything else is the author's SQL.
+
+    Args:
+        text: What the author wrote.
+        columns: Names of the table's columns. ASCII case does not count, as in the database.
+    """
+    by_key = {name.lower(): name for name in columns}
+    name = by_key.get(text.strip().strip('"').lower()) or by_key.get(text.lower())
+    return identifier(name) if name is not None else f"({text})"
+
+
+def select(table: TableName, columns: Sequence[str] | None, where: str | None) -> str:
+    """Render a SELECT over one table."""
+    wanted = ", ".join(identifier(name) for name in columns) if columns is not None else "*"
+    query = f"SELECT {wanted} FROM {qualified(table)}"  # noqa: S608 - every part is quoted or bound
+    return f"{query} WHERE {where}" if where else query
+
+
+def hashable(column: Column) -> str:
+    """Render a column as it enters the content hash: an ENUM by its text, since its number depends on the type."""
+    quoted = identifier(column.name)
+    return f"CAST({quoted} AS VARCHAR)" if column.type.startswith("ENUM(") else quoted
+
+
+def hash_aggregates(columns: Sequence[Column]) -> str:
+    """Render the aggregates of ``mh1``: row count, row sum, then hash sum and NULL count of every column by name.
+
+    The sums are exact (HUGEINT); the caller reduces them modulo 2**64.
+    """
+    ordered = sorted(columns, key=lambda column: column.name)
+    hashed = [hashable(column) for column in ordered]
+    per_column = [f"sum(hash({text})), count(*) - count({text})" for text in hashed]
+    return ", ".join(["count(*)", f"sum(hash({', '.join(hashed)}))", *per_column])
+
+
+LOSSY_MARK = "marigold:lossy:"
+"""Starts the message that :func:`guarded_cast` raises inside the database."""
+
+
+def guarded_cast(name: str, *, source_type: str, target_type: str) -> str:
+    """Render a cast that fails, instead of changing a value, where the value does not survive the way back.
+
+    Args:
+        name: The column.
+        source_type: Its type in the source.
+        target_type: Its type in the table.
+    """
+    quoted = identifier(name)
+    cast = f"TRY_CAST({quoted} AS {target_type})"
+    mark = string(f"{LOSSY_MARK}{name}\x1f{source_type}\x1f{target_type}\x1f")
+    return (
+        f"CASE WHEN TRY_CAST({cast} AS {source_type}) IS NOT DISTINCT FROM {quoted} THEN {cast}"
+        f" ELSE error({mark} || CAST({quoted} AS VARCHAR)) END"
+    )

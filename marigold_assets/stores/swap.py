@@ -1,0 +1,349 @@
+"""One swap, from the fence to COMMIT, on a connection that is already open.
+
+The order matters: the fence is passed before a stream is read or a row is deleted; the rows are inserted by name with
+casts that fail rather than change a value; then the slices are measured as stored. If a row given is not found in a
+slice, it lies outside, and everything is rolled back, the delete included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from marigold_assets.errors import ConfigurationError, LossyCastError, MarigoldError, RowsOutsidePartitionError
+from marigold_assets.fingerprint import MODULUS, ContentHash, schema_digest
+from marigold_assets.model import (
+    Attempt,
+    Claim,
+    Column,
+    LedgerEntry,
+    PartitionSlice,
+    Provenance,
+    Receipt,
+    SwapOptions,
+)
+from marigold_assets.stores import alignment, fence, sql
+from marigold_assets.stores.base import Query, Rows
+from marigold_assets.stores.predicate import ExpressionTypes, Predicate, bounds_table, predicate
+from marigold_assets.stores.session import Session, probe
+
+_SOURCE = "marigold_rows"
+
+
+class CommitFailedError(Exception):
+    """COMMIT itself raised, so that the outcome is open."""
+
+    def __init__(self, original: duckdb.Error) -> None:
+        super().__init__("COMMIT failed")
+        self.original = original
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What a slice holds: row count, row hash sum, and per column the hash sum and the number of NULLs."""
+
+    row_count: int
+    row_sum: int
+    columns: Mapping[str, tuple[str, int]]
+
+
+@dataclass(slots=True, kw_only=True)
+class SwapJob:
+    """A swap to be run, possibly more than once until it has not met a conflict.
+
+    Attributes:
+        slices: Slices of one table.
+        rows: All their rows.
+        attempt: Who writes.
+        swap_id: Name of the swap.
+        provenance: For the ledger.
+        options: What the asset opts in to.
+        consumed: Whether a stream has been read, so that the job cannot be run again.
+    """
+
+    slices: tuple[PartitionSlice, ...]
+    rows: Rows
+    attempt: Attempt
+    swap_id: str
+    provenance: Provenance
+    options: SwapOptions
+    consumed: bool = field(default=False, init=False)
+
+    def run(self, session: Session) -> tuple[Receipt, ...]:
+        """Swap and commit; closing the connection without a commit rolls everything back.
+
+        Raises:
+            CommitFailedError: COMMIT raised.
+            MarigoldError: The swap was refused.
+            duckdb.Error: Anything else failed before COMMIT.
+        """
+        fence.ensure_tables(session.execute)
+        if not isinstance(self.rows, Query):
+            session.connection.register(_SOURCE, self.rows)
+        source = self._source_columns(session)
+        table = self._prepare_table(session, source)
+        session.execute("begin", "BEGIN TRANSACTION")
+        first_position = self._pass_fence(session)
+        if replayed := self._already_committed(session):
+            return self.receipts_of(replayed, replayed_now=True)
+        columns, selection = self._fit(session, table, source)
+        types = session.expression_types(self.slices, columns)
+        condition = predicate(self.slices, types)
+        session.execute("delete", f"DELETE FROM {self._table} WHERE {condition.sql}", condition.parameters)
+        inserted = self._insert(session, selection)
+        measures = self._measure(session, columns, types, condition)
+        stored = sum(measure.row_count for measure in measures)
+        if stored != inserted:
+            raise self._outside(session, types, condition, inserted=inserted, stored=stored)
+        entries = self._entries(first_position, columns, measures)
+        fence.append(session.execute, session.connection, entries)
+        try:
+            session.execute("commit", "COMMIT")
+        except duckdb.Error as error:
+            raise CommitFailedError(error) from None
+        return tuple(
+            Receipt(entry=entry, query=_query(slice_, types))
+            for slice_, entry in zip(self.slices, entries, strict=True)
+        )
+
+    def receipts_of(self, entries: Sequence[LedgerEntry], *, replayed_now: bool = False) -> tuple[Receipt, ...]:
+        """The receipts of what the ledger says was committed under this job's swap id, in the order of its slices."""
+        by_key = {entry.partition_key: entry for entry in entries}
+        return tuple(Receipt(entry=by_key[s.partition_key], replayed=replayed_now) for s in self.slices)
+
+    @property
+    def _table(self) -> str:
+        return sql.qualified(self.slices[0].table)
+
+    @property
+    def _from(self) -> str:
+        return f"({self.rows.sql})" if isinstance(self.rows, Query) else _SOURCE
+
+    def _source_columns(self, session: Session) -> tuple[Column, ...]:
+        where = self.slices[0].where
+        if isinstance(self.rows, Query):
+            _refuse_unless_select(session, self.rows, self.slices[0])
+            found = session.described(f"DESCRIBE {self.rows.sql}")
+        else:
+            session.connection.register("marigold_shape", self.rows.schema.empty_table())
+            found = session.described("DESCRIBE SELECT * FROM marigold_shape")
+            session.connection.unregister("marigold_shape")
+            nulls = {f.name for f in self.rows.schema if pa.types.is_null(f.type)}
+            found = tuple(Column(name=c.name, type="NULL") if c.name in nulls else c for c in found)
+        alignment.refuse_unusable_names(found, where)
+        return found
+
+    def _prepare_table(self, session: Session, source: Sequence[Column]) -> tuple[Column, ...] | None:
+        """The table's columns, after changing them where that is wanted, in a transaction of its own.
+
+        DuckDB before 2.0 refuses to commit a write to a table that the same transaction altered. What is committed
+        here alone is harmless: a column full of NULL, or a wider type.
+        """
+        table = session.table_columns(self.slices[0].table)
+        if table is None:
+            return None
+        fit = alignment.align(table, source, where=self.slices[0].where, evolve=self.options.evolve)
+        if not fit.alters_table:
+            return table
+        self._refuse_retyping_values(session, table, fit.retypings)
+        types = {column.name: column.type for column in table}
+        session.execute("begin alter", "BEGIN TRANSACTION")
+        fence.touch_counter(session.execute)
+        self._refuse_if_overtaken(session)
+        fence.refuse_later_commits(session.execute, self.slices, self.attempt)
+        for column in fit.additions:
+            session.execute("add column", f"ALTER TABLE {self._table} ADD COLUMN {_declared(column)}")
+        for column in fit.widenings:
+            using = sql.guarded_cast(column.name, source_type=types[column.name], target_type=column.type)
+            session.execute("widen column", self._alter_type(column, using))
+        for column in fit.retypings:
+            session.execute("retype column", self._alter_type(column, "NULL"))
+        session.execute("commit alter", "COMMIT")
+        return session.table_columns(self.slices[0].table)
+
+    def _alter_type(self, column: Column, using: str) -> str:
+        return f"ALTER TABLE {self._table} ALTER COLUMN {sql.identifier(column.name)} TYPE {column.type} USING {using}"
+
+    def _refuse_retyping_values(
+        self, session: Session, table: Sequence[Column], retypings: Sequence[Column]
+    ) -> None:
+        """A column that holds nothing but NULL got its type by chance and may take the first real one; others not."""
+        by_name = {column.name: column for column in table}
+        for column in retypings:
+            query = f"SELECT count({sql.identifier(column.name)}) FROM {self._table}"  # noqa: S608 - quoted
+            [(values,)] = session.execute("look for values", query)
+            if values:
+                raise alignment.kind_mismatch(column, by_name[column.name], self.slices[0].where)
+
+    def _pass_fence(self, session: Session) -> int:
+        """Pass the fence by writing it.
+
+        Returns:
+            The first of the ledger positions reserved for the slices.
+        """
+        first = fence.touch_counter(session.execute, len(self.slices))
+        self._refuse_if_overtaken(session)
+        fence.raise_high_water(session.execute, self.slices, self.attempt)
+        return first
+
+    def _refuse_if_overtaken(self, session: Session) -> None:
+        claims = [Claim(owner=s.owner, partition_key=s.partition_key) for s in self.slices]
+        slice_ = self.slices[0]
+        fence.check_owner(session.execute, slice_.table, slice_.owner, self.options.renamed_from)
+        fence.refuse_rivals(self.slices, self.attempt, fence.settle_claims(session.execute, self.attempt, claims))
+
+    def _already_committed(self, session: Session) -> tuple[LedgerEntry, ...]:
+        found = fence.entries(
+            session.execute, "token = ? AND swap_id = ?", [self.attempt.token, self.swap_id]
+        )
+        by_key = {entry.partition_key for entry in found}
+        if found and not all(s.partition_key in by_key for s in self.slices):
+            raise ConfigurationError(
+                f"swap id {self.swap_id} was already used for other partitions",
+                remedy="derive a swap id from everything that makes a write unique (model.derive_swap_id)",
+                **self.slices[0].where,
+            )
+        return found
+
+    def _fit(
+        self, session: Session, table: tuple[Column, ...] | None, source: Sequence[Column]
+    ) -> tuple[tuple[Column, ...], str]:
+        """Make sure that the table exists and say how to select the source for it."""
+        slice_ = self.slices[0]
+        if table is None:
+            session.execute("create schema", f"CREATE SCHEMA IF NOT EXISTS {sql.identifier(slice_.table.schema)}")
+            declared = ", ".join(_declared(column) for column in source)
+            session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table} ({declared})")
+            table = session.table_columns(slice_.table) or ()
+        fit = alignment.align(table, source, where=slice_.where, evolve=self.options.evolve)
+        return table, ", ".join(fit.selection)
+
+    def _insert(self, session: Session, selection: str) -> int:
+        self.consumed = isinstance(self.rows, pa.RecordBatchReader)
+        query = f"INSERT INTO {self._table} BY NAME SELECT {selection} FROM {self._from}"  # noqa: S608 - quoted
+        try:
+            [(inserted,)] = session.execute("insert", query)
+        except duckdb.InvalidInputException as error:
+            raise self._lossy(error) or error from None
+        return int(inserted)
+
+    def _lossy(self, error: duckdb.Error) -> MarigoldError | None:
+        _, mark, rest = str(error).partition(sql.LOSSY_MARK)
+        if not mark:
+            return None
+        column, source_type, target_type, value = rest.split("\x1f", 3)
+        return LossyCastError(
+            f"column {column!r}: {source_type} value {value!r} does not fit {target_type}, the type in the table",
+            remedy=f"round or convert the column to {target_type} yourself, or let the table widen with"
+            ' metadata={"marigold/evolve": True} on the asset',
+            **self.slices[0].where,
+        )
+
+    def _measure(
+        self, session: Session, columns: Sequence[Column], types: ExpressionTypes, condition: Predicate
+    ) -> list[Measure]:
+        aggregates = sql.hash_aggregates(columns)
+        if len(self.slices) == 1:
+            query = f"SELECT {aggregates} FROM {self._table} WHERE {condition.sql}"  # noqa: S608 - quoted and bound
+            [row] = session.execute("measure", query, condition.parameters)
+            return [_measured(row, columns)]
+        bounds, join = bounds_table(self.slices, types)
+        session.connection.register("marigold_bounds", bounds)
+        query = (
+            f"SELECT bounds.marigold_position, {aggregates} FROM"  # noqa: S608 - quoted and bound
+            f" (SELECT * FROM {self._table} WHERE {condition.sql}) AS rows_"
+            f" JOIN marigold_bounds AS bounds ON {join} GROUP BY 1"
+        )
+        rows = session.execute("measure", query, condition.parameters)
+        by_position = {row[0]: _measured(row[1:], columns) for row in rows}
+        nothing = _measured((0, None, *((None, 0) * len(columns))), columns)
+        return [by_position.get(position, nothing) for position in range(len(self.slices))]
+
+    def _outside(
+        self, session: Session, types: ExpressionTypes, condition: Predicate, *, inserted: int, stored: int
+    ) -> RowsOutsidePartitionError:
+        many = len(self.slices) > 1
+        return RowsOutsidePartitionError(
+            f"{inserted - stored} of {inserted} rows lie outside the partition{'s' if many else ''}"
+            f"{self._examples(session, types, condition)}",
+            remedy="return only rows of the partition asked for; the old rows are unchanged",
+            **self.slices[0].where,
+        )
+
+    def _examples(self, session: Session, types: ExpressionTypes, condition: Predicate) -> str:
+        """Some partition values of rows outside, where the source can be read a second time."""
+        if not isinstance(self.rows, pa.Table):
+            return ""
+        values = ", ".join(f"CAST({text} AS VARCHAR)" for text in types.sql.values())
+        query = (
+            f"SELECT DISTINCT [{values}] FROM {_SOURCE} WHERE ({condition.sql}) IS NOT TRUE LIMIT 3"  # noqa: S608
+        )
+        try:
+            rows = session.execute("find examples", query, condition.parameters)
+        except duckdb.Error:  # the expression may not fit the source's own types; examples are only a help
+            return ""
+        shown = ", ".join(" | ".join("NULL" if v is None else v for v in values) for (values,) in rows)
+        return f" (such as {' / '.join(types.sql)} = {shown})"
+
+    def _entries(
+        self, first_position: int, columns: tuple[Column, ...], measures: Sequence[Measure]
+    ) -> list[LedgerEntry]:
+        schema, now = schema_digest(columns), datetime.now(UTC)
+        return [
+            LedgerEntry(
+                position=first_position + number,
+                table=slice_.table,
+                owner=slice_.owner,
+                partition_key=slice_.partition_key,
+                run_id=self.attempt.run_id,
+                token=self.attempt.token,
+                swap_id=self.swap_id,
+                row_count=measure.row_count,
+                content_hash=str(
+                    ContentHash(probe=probe(), schema=schema, row_count=measure.row_count, row_sum=measure.row_sum)
+                ),
+                column_hashes=measure.columns,
+                columns=columns,
+                provenance=self.provenance,
+                committed_at=now,
+            )
+            for number, (slice_, measure) in enumerate(zip(self.slices, measures, strict=True))
+        ]
+
+
+def _query(slice_: PartitionSlice, types: ExpressionTypes) -> str:
+    return sql.select(slice_.table, None, predicate([slice_], types).display if slice_.conditions else None)
+
+
+def _declared(column: Column) -> str:
+    # DuckDB itself stores a column of nothing but NULL as INTEGER.
+    kind = "INTEGER" if column.type in alignment.NULL_TYPES else column.type
+    return f"{sql.identifier(column.name)} {kind}"
+
+
+def _measured(row: Sequence[Any], columns: Sequence[Column]) -> Measure:
+    count, row_sum, *rest = row
+    ordered = sorted(column.name for column in columns)
+    return Measure(
+        row_count=int(count),
+        row_sum=int(row_sum or 0) % MODULUS,
+        columns={
+            name: (f"{int(rest[2 * number] or 0) % MODULUS:016x}", int(rest[2 * number + 1]))
+            for number, name in enumerate(ordered)
+        },
+    )
+
+
+def _refuse_unless_select(session: Session, query: Query, slice_: PartitionSlice) -> None:
+    statements = session.connection.extract_statements(query.sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise ConfigurationError(
+            "the SQL returned is not one SELECT statement",
+            remedy="return exactly one SELECT, without a semicolon; the swap itself inserts its rows",
+            **slice_.where,
+        )
