@@ -1,0 +1,51 @@
+"""Marigold Market as Dagster loads it: assets, checks, the schedule, and the warehouse they share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+from marigold_assets import FencedPartitionIOManager
+from marigold_assets.market.assets import daily_sales, raw_orders, revenue_report
+from marigold_assets.market.checks import (
+    few_orders_are_delivered_twice,
+    orders_belong_to_their_day,
+    report_equals_the_sales,
+    sales_equal_the_orders,
+)
+from marigold_assets.market.schedules import nightly
+
+# From this file and not from the working directory: every process of one instance has to open the same
+# warehouse, wherever it was started.
+_PROJECT: Final = Path(__file__).resolve().parents[2]
+WAREHOUSE: Final = _PROJECT / os.environ.get("MARIGOLD_MARKET_DB", "data/marigold_market.duckdb")
+
+
+class MarketIOManager(FencedPartitionIOManager):
+    """The fenced IO manager, which here also makes the folder of its file: a fresh clone has none."""
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Make the folder when a run starts, so that loading the definitions touches no disk."""
+        Path(self.database).parent.mkdir(parents=True, exist_ok=True)
+        super().setup_for_execution(context)
+
+
+ASSETS: Final = [raw_orders, daily_sales, revenue_report]
+CHECKS: Final = [
+    orders_belong_to_their_day,
+    few_orders_are_delivered_twice,
+    sales_equal_the_orders,
+    report_equals_the_sales,
+]
+
+defs = dg.Definitions(
+    assets=ASSETS,
+    asset_checks=CHECKS,
+    schedules=[nightly],
+    resources={"io_manager": MarketIOManager(database=str(WAREHOUSE), schema="market")},
+    # The steps are tiny: a process for each would take longer than the work.
+    executor=dg.in_process_executor,
+)
