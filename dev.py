@@ -39,14 +39,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    def command(name: str, text: str, *, own_help: bool = False) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name, help=text, description=text, allow_abbrev=False, add_help=not own_help
+        )
 
     market_parser = command(
         "market", "open Marigold Market in Dagster's user interface, on this machine only"
     )
     market_parser.add_argument("--port", help="default: 3000, or another one if that is taken")
-    command("week", "materialize a week of the market without a user interface, and print the report")
+    week_text = "materialize a week of the market without a user interface, and print the report"
+    command("week", week_text, own_help=True)
     test_parser = command("test", "run the tests; other arguments go to pytest")
     test_parser.add_argument("--quick", action="store_true", help="the part that takes less than a minute")
     test_parser.add_argument("--on", choices=("both", "newest", "oldest"), help="which locked environment")
@@ -131,7 +134,15 @@ def lock(others: list[str]) -> int:
         groups = [argument for group in GROUPS[name] for argument in ("--group", group)]
         command = [uv, "pip", "compile", "--quiet", "pyproject.toml", "-", "--extra", "polars", *groups]
         command += ["--python-version", LOCKED_FOR_PYTHON, "--universal", "--generate-hashes"]
-        command += ["--no-emit-index-url", "--no-annotate", "--no-header", "--output-file", file, *others]
+        command += [
+            "--no-emit-index-url",
+            "--no-annotate",
+            "--no-header",
+            "--no-strip-extras",
+            "--output-file",
+            file,
+            *others,
+        ]
         subprocess.run(command, check=True, cwd=PROJECT, input="\n".join((*BUILD, *PINS[name])), text=True)
         if "://" in (PROJECT / file).read_text(encoding="utf-8"):
             raise SystemExit(
@@ -159,7 +170,8 @@ def environment(name: str) -> Path:
     else:
         run(sys.executable, "-m", "venv", folder)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run(*install, "--require-hashes", "--requirement", lock_file)
+    # A lock is complete. Resolving it again could only find something else.
+    run(*install, "--no-deps", "--require-hashes", "--requirement", lock_file)
     run(*install, "--no-deps", "--no-build-isolation", "--editable", PROJECT)
     # Last, so that an environment that was cut off half-way is made again.
     stamp.write_text(wanted, encoding="utf-8")
