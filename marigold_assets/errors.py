@@ -13,7 +13,7 @@ remedy. What follows it is detail.
 
 from __future__ import annotations
 
-from typing import ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 
 class Where(TypedDict, total=False):
@@ -53,6 +53,10 @@ class MarigoldError(Exception):
         self.where = Where(asset=asset, partition=partition, table=table)
         self.detail = detail
         super().__init__(str(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are rebuilt from their positional arguments, which these do not take: a process pool would hang.
+        return _rebuild, (type(self), self.args), dict(self.__dict__)
 
     def __str__(self) -> str:
         place = ", ".join(f"{name} {value!r}" for name, value in self.where.items() if value is not None)
@@ -184,6 +188,12 @@ class CommitUnknownError(MarigoldError):
     ) -> None:
         self.swap_ids = swap_ids
         super().__init__(problem, remedy=remedy, asset=asset, partition=partition, table=table, detail=detail)
+
+
+def _rebuild(kind: type[MarigoldError], args: tuple[Any, ...]) -> MarigoldError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 def _one_line(text: str) -> str:

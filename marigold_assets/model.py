@@ -17,6 +17,11 @@ FencingToken = NewType("FencingToken", int)
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
+def fold(name: str) -> str:
+    """The identity of an identifier: databases fold its ASCII case and no other."""
+    return name.translate(_ASCII_LOWER)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableName:
     """A table of the store.
@@ -31,8 +36,8 @@ class TableName:
 
     @property
     def key(self) -> str:
-        """The table's identity: databases fold the ASCII case of identifiers and no other."""
-        return f"{self.schema}\x1f{self.name}".translate(_ASCII_LOWER)
+        """The table's identity (see :func:`fold`)."""
+        return fold(f"{self.schema}\x1f{self.name}")
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

@@ -9,15 +9,31 @@ from difflib import get_close_matches
 import duckdb
 
 from marigold_assets.errors import SchemaMismatchError, Where
-from marigold_assets.model import Column
+from marigold_assets.model import Column, fold
 from marigold_assets.stores import sql
 
 NULL_TYPES = frozenset({'"NULL"', "NULL"})
 """How DuckDB names the type of a column that holds nothing but NULL."""
 
 _NUMERIC = frozenset(
-    "boolean tinyint smallint integer bigint hugeint utinyint usmallint uinteger ubigint uhugeint float double"
-    " decimal bignum varint".split()
+    [
+        "boolean",
+        "tinyint",
+        "smallint",
+        "integer",
+        "bigint",
+        "hugeint",
+        "utinyint",
+        "usmallint",
+        "uinteger",
+        "ubigint",
+        "uhugeint",
+        "float",
+        "double",
+        "decimal",
+        "bignum",
+        "varint",
+    ]
 )
 _FAMILIES: Mapping[str, str] = {
     **dict.fromkeys(_NUMERIC, "number"),
@@ -63,16 +79,16 @@ def align(table: Sequence[Column], source: Sequence[Column], *, where: Where, ev
     Raises:
         SchemaMismatchError: A column is missing, added, renamed, given twice, or of another kind.
     """
-    by_key = {column.name.lower(): column for column in table}
+    by_key = {fold(column.name): column for column in table}
     _refuse_repeated(source, where)
-    wanted = {column.name.lower() for column in source}
-    added = [column for column in source if column.name.lower() not in by_key]
-    missing = [column for column in table if column.name.lower() not in wanted]
+    wanted = {fold(column.name) for column in source}
+    added = [column for column in source if fold(column.name) not in by_key]
+    missing = [column for column in table if fold(column.name) not in wanted]
     if missing or (added and not evolve):
         raise _mismatch(added, missing, where)
     selection, widenings, retypings = [], [], []
     for column in source:
-        target = by_key.get(column.name.lower())
+        target = by_key.get(fold(column.name))
         if target is None:
             selection.append(sql.identifier(column.name))
             continue
@@ -90,7 +106,9 @@ def align(table: Sequence[Column], source: Sequence[Column], *, where: Where, ev
             selection.append(_guarded(column, target))
     return Alignment(
         selection=tuple(selection),
-        additions=tuple(Column(name=c.name, type="INTEGER" if c.type in NULL_TYPES else c.type) for c in added),
+        additions=tuple(
+            Column(name=c.name, type="INTEGER" if c.type in NULL_TYPES else c.type) for c in added
+        ),
         widenings=tuple(widenings),
         retypings=tuple(retypings),
     )
@@ -111,7 +129,9 @@ def _mismatch(added: Sequence[Column], missing: Sequence[Column], where: Where) 
     parts, remedies = [], []
     if added:
         parts.append(f"the rows have columns that the table has not: {_names(added)}")
-        remedies.append('drop them, or let the table grow with metadata={"marigold/evolve": True} on the asset')
+        remedies.append(
+            'drop them, or let the table grow with metadata={"marigold/evolve": True} on the asset'
+        )
     if missing:
         parts.append(f"the rows lack columns of the table: {_names(missing)}")
         remedies.append("return every column of the table (NULL where there is no value)")
@@ -129,13 +149,15 @@ def _names(columns: Sequence[Column]) -> str:
 def _refuse_repeated(source: Sequence[Column], where: Where) -> None:
     seen: dict[str, str] = {}
     for column in source:
-        other = seen.setdefault(column.name.lower(), column.name)
-        if other is not column.name:
+        key = fold(column.name)
+        if key in seen:
+            other = seen[key]
             raise SchemaMismatchError(
                 f"the rows have two columns that the database cannot tell apart: {other!r} and {column.name!r}",
                 remedy="rename or drop one of them (case does not count)",
                 **where,
             )
+        seen[key] = column.name
 
 
 def refuse_unusable_names(source: Sequence[Column], where: Where) -> None:
@@ -186,7 +208,9 @@ def _same_fields(source: str, target: str) -> bool:
     for (name, child), (other_name, other) in zip(a.children, b.children, strict=True):
         if str(child) in NULL_TYPES or str(child) == str(other):
             same = True
-        elif isinstance(child, duckdb.sqltypes.DuckDBPyType) and isinstance(other, duckdb.sqltypes.DuckDBPyType):
+        elif isinstance(child, duckdb.sqltypes.DuckDBPyType) and isinstance(
+            other, duckdb.sqltypes.DuckDBPyType
+        ):
             same = _same_kind(str(child), str(other))
         else:
             same = False
@@ -223,7 +247,7 @@ def _supertype(source: str, target: str) -> str:
     with duckdb.connect() as scratch:
         try:
             row = scratch.execute(
-                f"SELECT typeof([CAST(NULL AS {target}), CAST(NULL AS {source})])"  # noqa: S608 - type names of DuckDB
+                f"SELECT typeof([CAST(NULL AS {target}), CAST(NULL AS {source})])"
             ).fetchone()
         except duckdb.Error:
             return target

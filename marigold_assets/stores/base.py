@@ -9,7 +9,7 @@ S3  After a swap the slice holds exactly the rows given; every other slice is un
 S4  A row outside its slice, a missing, extra or renamed column, a lossy cast: refused, and nothing is deleted.
 S5  Data, fence and ledger commit together or not at all, whatever is killed when.
 S6  An empty swap is legal and recorded: empty is not missing.
-S7  Repeating a swap with the same swap id returns the first receipt and writes nothing.
+S7  Repeating a swap of the same attempt (token) and swap id returns the first receipt and writes nothing.
 S8  A reader never sees a half-swapped slice; a read of several slices is one snapshot.
 S9  An unknown outcome raises CommitUnknownError with the swap id, and only if the ledger could not be asked.
 S10 Several slices in one swap: all or none.
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from marigold_assets.errors import ConfigurationError
 from marigold_assets.model import (
     Attempt,
     Claim,
@@ -112,7 +113,10 @@ class PartitionStore(ABC):
 
     @abstractmethod
     def read(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Read a table, or the rows of some of its slices, in one snapshot.
 
@@ -128,14 +132,20 @@ class PartitionStore(ABC):
 
     @contextmanager
     def scan(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatchReader]:
         """Read like :meth:`read`, batch by batch. The store may stay locked until the block ends: be brief."""
         yield self.read(table, slices, columns).to_reader()
 
     @abstractmethod
     def query(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> str:
         """The SELECT that :meth:`read` would run, as text with literals, to be used within a :class:`Query`."""
 
@@ -151,6 +161,47 @@ class PartitionStore(ABC):
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         """What was committed under a swap id; empty if nothing was. The answer to an unknown outcome (S9)."""
 
+    @abstractmethod
+    def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
+        """Hash the rows that a slice holds now, to be compared with what the ledger says they should be.
+
+        Args:
+            slice_: The slice.
+            columns: Columns and types to hash, as a ledger entry records them: a table that has grown since still
+                hashes as it did then. ``None`` for the table's columns as they are.
+
+        Returns:
+            The ``mh1`` text.
+
+        Raises:
+            MissingTableError: There is no such table.
+        """
+
     def heads(self, table: TableName) -> Mapping[str | None, LedgerEntry]:
         """The newest ledger entry of every partition of a table, by partition key."""
         return {entry.partition_key: entry for entry in self.ledger(table)}
+
+
+def refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:
+    """Refuse what no store can swap: slices that are not disjoint parts of one table, cut in the same way.
+
+    Raises:
+        ConfigurationError: They are not.
+    """
+    if not slices:
+        raise ConfigurationError("a swap without partitions", remedy="name at least one partition")
+    first = slices[0]
+    problem = remedy = None
+    if len({slice_.table.key for slice_ in slices}) > 1:
+        problem, remedy = "one swap writes one table", "swap table by table"
+    elif len({slice_.owner for slice_ in slices}) > 1:
+        problem, remedy = "one swap has one owner", "swap asset by asset"
+    elif len({slice_.partition_key for slice_ in slices}) < len(slices):
+        problem, remedy = "a partition is named twice", "name it once"
+    elif any(not s.conditions and (s.partition_key is not None or len(slices) > 1) for s in slices):
+        problem = "nothing says which rows belong to the partition"
+        remedy = "set metadata={'partition_expr': <column>} on the asset"
+    elif len({tuple((type(c), c.expression) for c in slice_.conditions) for slice_ in slices}) > 1:
+        problem, remedy = "the partitions are cut by different expressions", "swap them one by one"
+    if problem is not None and remedy is not None:
+        raise ConfigurationError(problem, remedy=remedy, **first.where)

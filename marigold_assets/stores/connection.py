@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from marigold_assets.errors import (
     MarigoldError,
     StoreBusyError,
     StoreUnavailableError,
+    UnsupportedTypeError,
     Where,
 )
 
@@ -35,7 +36,13 @@ Config = Mapping[str, Any]
 
 _QUEUE_POLL_SECONDS = 0.005
 _RETRY_CAP_SECONDS = 0.25
-_OWN_PROCESS_SECONDS = 10.0  # a connection with other settings in this very process rarely goes away by waiting
+_OWN_PROCESS_SECONDS = (
+    10.0  # a connection with other settings in this very process rarely goes away by waiting
+)
+_VIEW = re.compile(
+    r"can only (delete from|insert into|update) base table|is not an table|ALTER VIEW", re.IGNORECASE
+)
+_SECRET_NAME = re.compile(r"secret|token|password|passwd|key|credential", re.IGNORECASE)
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 
 
@@ -57,15 +64,19 @@ class Secrets:
     def of(cls, database: str, config: Config) -> Secrets:
         """Find out what is secret about a database and its connection settings."""
         path = Path(os.path.abspath(database))  # noqa: PTH100 - resolve() would follow links
-        hidden = {str(value) for value in _leaves(config) if isinstance(value, str) and len(value) > 3}  # noqa: PLR2004
+        from_environment = set(os.environ.values())
+        hidden = {
+            value
+            for name, value in _leaves(config)
+            if len(value) > 3  # noqa: PLR2004 - hiding "on" or "1GB" would garble every message
+            and (_SECRET_NAME.search(name) or (value in from_environment and name != "custom_user_agent"))
+        }
         variable = next((name for name, value in sorted(os.environ.items()) if value == database), None)
-        shown = str(path)
         if variable is not None:
-            shown = f"${variable}"
             hidden |= {database, str(path), str(path.parent), path.name, path.stem}
-        for secret in sorted(hidden, key=len, reverse=True):
-            shown = shown.replace(secret, "***")
-        return cls(database=shown, hidden=tuple(sorted(hidden - {"", "/", "."}, key=len, reverse=True)))
+        secrets = cls(database="", hidden=tuple(sorted(hidden - {"", os.sep, "."}, key=len, reverse=True)))
+        shown = secrets.scrub(str(path)) if variable is None else f"${variable}"
+        return replace(secrets, database=shown)
 
     def scrub(self, text: str) -> str:
         """Replace every secret in a text."""
@@ -74,15 +85,16 @@ class Secrets:
         return text
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every text within some settings, with the name of the setting that it belongs to."""
     if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _leaves(inner)
+        for inner_name, inner in value.items():
+            yield from _leaves(inner, f"{name}.{inner_name}" if name else str(inner_name))
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _leaves(inner)
-    else:
-        yield value
+            yield from _leaves(inner, name)
+    elif isinstance(value, str):
+        yield name, value
 
 
 class Connector:
@@ -94,7 +106,9 @@ class Connector:
         timeout_seconds: How long to wait for the file before giving up.
     """
 
-    def __init__(self, database: str, *, config: Config | None = None, timeout_seconds: float = 180.0) -> None:
+    def __init__(
+        self, database: str, *, config: Config | None = None, timeout_seconds: float = 180.0
+    ) -> None:
         self._config = dict(config or {})
         self.secrets = Secrets.of(database, self._config)
         self._timeout = timeout_seconds
@@ -109,8 +123,10 @@ class Connector:
                 remedy="set 'database' to the path of a local file",
             )
         self.path = Path(os.path.abspath(database))  # noqa: PTH100 - resolve() would follow links
-        self._lock_path = self.path.with_name(self.path.name + ".lock")
-        self._holder_path = self.path.with_name(self.path.name + ".lock.holder")
+        # One queue for one file, however its path is spelled: two instances of DuckDB in one process would not keep
+        # each other out, since the lock of the operating system belongs to the process.
+        queue = os.path.realpath(database) + ".lock"
+        self._lock_path, self._holder_path = Path(queue), Path(queue + ".holder")
 
     @contextmanager
     def write(self, owner: str) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -204,7 +220,9 @@ class Connector:
                     with suppress(duckdb.ConnectionException):
                         return duckdb.connect(str(self.path), config=self._config)
                 if time.monotonic() >= own_deadline:
-                    raise self._busy("this very process, with other settings (see 'connection_config')") from None
+                    raise self._busy(
+                        "this very process, with other settings (see 'connection_config')"
+                    ) from None
             except duckdb.IOException as error:
                 holder = _HOLDER.search(str(error))
                 if holder is None and "Could not set lock" not in str(error):
@@ -218,9 +236,7 @@ class Connector:
 
     def _busy(self, holder: str) -> StoreBusyError:
         return StoreBusyError(
-            self.secrets.scrub(
-                f"database {self.secrets.database} stayed locked for {self._timeout:g} s by {holder}",
-            ),
+            f"database {self.secrets.database} stayed locked for {self._timeout:g} s by {self.secrets.scrub(holder)}",
             remedy="close that program or wait for it and run again, or raise 'lock_timeout_seconds'",
         )
 
@@ -234,19 +250,25 @@ class Connector:
     def _diagnosis(self, error: BaseException) -> tuple[str, str]:
         text = str(error)
         number = error.errno if isinstance(error, OSError) else None
-        folder = "its folder" if self.secrets.hidden else f"folder {self.path.parent}"
+        shown = self.secrets.database == str(self.path)
+        folder = f"folder {self.path.parent}" if shown else "its folder"
         if number == errno.ENOENT or (not self.path.parent.is_dir() and "No such file" in text):
             return f"cannot be opened: {folder} does not exist", "create the folder or correct 'database'"
         if "database does not exist" in text:
             return "does not exist yet", "materialize an asset into it first, or correct 'database'"
         if "not a valid DuckDB database" in text or "Is a directory" in text:
             return "is not a DuckDB file", "correct 'database', or move the foreign file away"
-        if number in {errno.ENOSPC, errno.EDQUOT} or "No space left" in text or "disk quota" in text.lower():
+        if number in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} or re.search(
+            r"no space left|disk quota|file too large", text, re.IGNORECASE
+        ):
             return "cannot grow: the disk is full", "free disk space and run again; nothing was changed"
         if number in {errno.EACCES, errno.EPERM, errno.EROFS} or re.search(
             r"permission denied|read-only|read only", text, re.IGNORECASE
         ):
-            return "cannot be written: it is read-only for this process", "grant write access to the file and its folder"
+            return (
+                "cannot be written: it is read-only for this process",
+                "grant write access to the file and its folder",
+            )
         if "version number" in text or "storage version" in text.lower():
             return (
                 "was written by another release of duckdb that this one cannot read",
@@ -266,6 +288,8 @@ class Connector:
         """
         text = self.secrets.scrub(" ".join(str(error).split()))
         place: Where = where or {}
+        if is_conflict(error):
+            return _conflict(text, place)
         for kinds, build in _TRANSLATIONS:
             if isinstance(error, kinds):
                 return build(text, place)
@@ -293,7 +317,34 @@ def _bad_value(text: str, where: Where) -> MarigoldError:
     )
 
 
+def _unsupported(text: str, where: Where) -> MarigoldError:
+    return UnsupportedTypeError(
+        f"the database cannot store a type: {text}",
+        remedy="convert the column to a type that DuckDB knows",
+        **where,
+    )
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether a transaction failed because another one of this process wrote the same rows."""
+    return isinstance(error, duckdb.TransactionException) and "conflict" in str(error).lower()
+
+
+def _conflict(text: str, where: Where) -> MarigoldError:
+    return StoreBusyError(
+        f"another connection of this process wrote at the same time: {text}",
+        remedy="run again, or let only one thread write the database at a time",
+        **where,
+    )
+
+
 def _bad_sql(text: str, where: Where) -> MarigoldError:
+    if _VIEW.search(text):
+        return ConfigurationError(
+            "the target is a view, which has no rows of its own",
+            remedy="drop the view, or give the asset another table name or schema",
+            **where,
+        )
     return ConfigurationError(
         f"the database does not understand a query or a partition expression: {text}",
         remedy="correct 'partition_expr' (a column of the table or an SQL expression), 'columns' or the SQL returned",
@@ -311,7 +362,12 @@ def _memory(text: str, where: Where) -> MarigoldError:
 
 _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, Where], MarigoldError]], ...] = (
     ((duckdb.ConstraintException,), _constraint),
-    ((duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.DataError), _bad_value),
+    ((duckdb.NotImplementedException,), _unsupported),
+    ((duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException), _bad_value),
+    ((duckdb.DataError,), _bad_value),
     ((duckdb.OutOfMemoryException, MemoryError), _memory),
-    ((duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException, duckdb.SyntaxException), _bad_sql),
+    (
+        (duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException, duckdb.SyntaxException),
+        _bad_sql,
+    ),
 )

@@ -31,10 +31,11 @@ from marigold_assets.model import (
     Receipt,
     SwapOptions,
     TableName,
+    fold,
 )
-from marigold_assets.stores import fence, sql
-from marigold_assets.stores.base import PartitionStore, Rows
-from marigold_assets.stores.connection import Config, Connector
+from marigold_assets.stores import fence, measure, sql
+from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
+from marigold_assets.stores.connection import Config, Connector, is_conflict
 from marigold_assets.stores.session import Session, StatementObserver
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
 
@@ -115,15 +116,16 @@ class DuckDBStore(PartitionStore):
                 with self._transaction(attempt.run_id, timezone=_timezone(slices), begin=False) as session:
                     return job.run(session)
             except CommitFailedError as failure:
-                return self._settle(job, failure.original)
-            except duckdb.TransactionException as error:
-                # Another connection of this process wrote the same rows; with the queue this is rare. Whoever comes
-                # second sees the winner's token when it tries again.
-                if "conflict" not in str(error).lower() or job.consumed:
-                    raise self._connector.translate(error, slices[0].where) from None
-                time.sleep(0.01 * 2**retry)
-            except duckdb.Error as error:
+                if receipts := self._settle(job, failure.original):
+                    return receipts
+                error: duckdb.Error = failure.original
+            except duckdb.Error as failure:
+                error = failure
+            # A conflict: another connection of this process wrote the same rows; with the queue this is rare. Whoever
+            # comes second sees the winner's token when it tries again.
+            if job.consumed or not is_conflict(error):
                 raise self._connector.translate(error, slices[0].where) from None
+            time.sleep(0.01 * 2**retry)
         raise StoreBusyError(
             f"{_CONFLICT_RETRIES} commits in a row met a conflict with another connection of this process",
             remedy="run again, or let only one thread write the database at a time",
@@ -131,20 +133,29 @@ class DuckDBStore(PartitionStore):
         )
 
     def read(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
         with self._reading(table, slices, columns) as (session, query, parameters):
             return session.relation("read", query, parameters).to_arrow_table()
 
     @contextmanager
     def scan(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatchReader]:
         with self._reading(table, slices, columns) as (session, query, parameters):
             yield session.relation("scan", query, parameters).to_arrow_reader(_BATCH_ROWS)
 
     def query(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None = None, columns: Sequence[str] | None = None
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> str:
         with self._session_for(table, slices) as session:
             known = _known_columns(session, table, columns)
@@ -164,6 +175,11 @@ class DuckDBStore(PartitionStore):
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         return self._entries("swap_id = ?", [swap_id])
 
+    def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
+        with self._session_for(slice_.table, [slice_]) as session:
+            known = _known_columns(session, slice_.table, None)
+            return measure.content_hash(session, slice_, known, columns)
+
     def _entries(self, where: str, parameters: Sequence[Any]) -> tuple[LedgerEntry, ...]:
         if not self._connector.path.exists():
             return ()
@@ -171,31 +187,30 @@ class DuckDBStore(PartitionStore):
             return fence.entries(Session(connection, self._observer).execute, where, parameters)
 
     def _settle(self, job: SwapJob, error: duckdb.Error) -> tuple[Receipt, ...]:
-        """Find out from the ledger whether a COMMIT that raised has committed (S9)."""
+        """Find out from the ledger whether a COMMIT that raised has committed (S9).
+
+        Returns:
+            The receipts, or none if it has not.
+        """
         where = job.slices[0].where
-        translated = self._connector.translate(error, where)
         try:
-            found = self.receipts(job.swap_id)
+            found = [entry for entry in self.receipts(job.swap_id) if entry.token == job.attempt.token]
         except MarigoldError as second:
             raise CommitUnknownError(
                 f"the connection failed during COMMIT of swap {job.swap_id}, and the ledger cannot be asked",
                 swap_ids=(job.swap_id,),
                 remedy="run again once the database can be opened: a repeated swap returns the first receipt",
-                detail=f"{translated}\n{second}",
+                detail=f"{self._connector.translate(error, where)}\n{second}",
                 **where,
             ) from None
-        if not found:
-            raise translated from None
-        return job.receipts_of(found)
+        return job.receipts_of(found) if found else ()
 
     @contextmanager
-    def _transaction(
-        self, run_id: str, *, timezone: str = "UTC", begin: bool = True
-    ) -> Iterator[Session]:
+    def _transaction(self, run_id: str, *, timezone: str = "UTC", begin: bool = True) -> Iterator[Session]:
         with self._connector.write(f"run {run_id}") as connection:
             session = Session(connection, self._observer)
-            session.configure(timezone)
             try:
+                session.configure(timezone)
                 if begin:
                     fence.ensure_tables(session.execute)
                     session.execute("begin", "BEGIN TRANSACTION")
@@ -206,14 +221,12 @@ class DuckDBStore(PartitionStore):
                 raise
 
     @contextmanager
-    def _session_for(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None
-    ) -> Iterator[Session]:
+    def _session_for(self, table: TableName, slices: Sequence[PartitionSlice] | None) -> Iterator[Session]:
         where = slices[0].where if slices else Where(table=str(table))
         with self._connector.read() as connection:
             session = Session(connection, self._observer)
-            session.configure(_timezone(slices or ()))
             try:
+                session.configure(_timezone(slices or ()))
                 yield session
             except duckdb.Error as error:
                 raise self._connector.translate(error, where) from None
@@ -238,13 +251,8 @@ def _timezone(slices: Sequence[PartitionSlice]) -> str:
 
 
 def _refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:
-    if not slices:
-        raise ConfigurationError("a swap without partitions", remedy="name at least one partition")
-    if len({slice_.table.key for slice_ in slices}) > 1:
-        raise ConfigurationError("one swap writes one table", remedy="swap table by table", **slices[0].where)
-    if len({slice_.partition_key for slice_ in slices}) < len(slices):
-        raise ConfigurationError("a partition is named twice", remedy="name it once", **slices[0].where)
-    if slices[0].table.schema.lower() == fence.SCHEMA:
+    refuse_bad_target(slices)
+    if fold(slices[0].table.schema) == fence.SCHEMA:
         raise ConfigurationError(
             f"schema {fence.SCHEMA!r} holds the fence and the ledger",
             remedy="give the asset another key prefix or schema",
@@ -260,8 +268,8 @@ def _known_columns(session: Session, table: TableName, wanted: Sequence[str] | N
             remedy="materialize the asset that makes it first, or correct schema and name",
             table=str(table),
         )
-    names = {column.name.lower() for column in known}
-    unknown = [name for name in wanted or () if name.lower() not in names]
+    names = {fold(column.name) for column in known}
+    unknown = [name for name in wanted or () if fold(name) not in names]
     if unknown:
         raise SchemaMismatchError(
             f"the table has no column {', '.join(map(repr, unknown))}",

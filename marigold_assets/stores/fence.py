@@ -126,7 +126,9 @@ class Keys:
         return cls(condition=condition, parameters=tuple(named))
 
 
-def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -> dict[Claim, tuple[str, int]]:
+def settle_claims(
+    execute: Execute, attempt: Attempt, claims: Iterable[Claim]
+) -> dict[Claim, tuple[str, int]]:
     """Record the claims that this run has not recorded yet, and find the rivals of those it has (S2).
 
     A first claim is never renewed: a run is as late as its first claim.
@@ -164,7 +166,9 @@ def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -
     return rivals
 
 
-def refuse_rivals(slices: Sequence[PartitionSlice], attempt: Attempt, rivals: Mapping[Claim, tuple[str, int]]) -> None:
+def refuse_rivals(
+    slices: Sequence[PartitionSlice], attempt: Attempt, rivals: Mapping[Claim, tuple[str, int]]
+) -> None:
     """Refuse an attempt whose claim has been overtaken.
 
     Raises:
@@ -298,8 +302,22 @@ _LEDGER_SCHEMA = pa.schema(
             (pa.int64(), ("position", "token", "row_count")),
             (
                 pa.string(),
-                "table_key table_schema table_name owner partition_key run_id swap_id content_hash column_hashes columns"
-                " code_version step backfill_id inputs".split(),
+                [
+                    "table_key",
+                    "table_schema",
+                    "table_name",
+                    "owner",
+                    "partition_key",
+                    "run_id",
+                    "swap_id",
+                    "content_hash",
+                    "column_hashes",
+                    "columns",
+                    "code_version",
+                    "step",
+                    "backfill_id",
+                    "inputs",
+                ],
             ),
             (pa.timestamp("us", tz="UTC"), ("committed_at",)),
         )
@@ -345,7 +363,20 @@ def _to_row(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
-    (position, schema, name, owner, key, run_id, token, swap_id, row_count, content_hash, column_hashes, columns) = row[:12]
+    (
+        position,
+        schema,
+        name,
+        owner,
+        key,
+        run_id,
+        token,
+        swap_id,
+        row_count,
+        content_hash,
+        column_hashes,
+        columns,
+    ) = row[:12]
     code_version, step, backfill_id, inputs, committed_us = row[12:]
     return LedgerEntry(
         position=position,
@@ -357,7 +388,9 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         swap_id=swap_id,
         row_count=row_count,
         content_hash=content_hash,
-        column_hashes={column: (digest, nulls) for column, (digest, nulls) in json.loads(column_hashes).items()},
+        column_hashes={
+            column: (digest, nulls) for column, (digest, nulls) in json.loads(column_hashes).items()
+        },
         columns=tuple(Column(name=column, type=kind) for column, kind in json.loads(columns)),
         provenance=Provenance(
             code_version=code_version, step=step, backfill_id=backfill_id, inputs=json.loads(inputs)

@@ -5,8 +5,9 @@ A wrong bound loses or doubles rows under a green run, so whatever cannot be tol
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
@@ -19,8 +20,9 @@ from marigold_assets.model import Condition, Equals, Interval, PartitionSlice
 from marigold_assets.stores import sql
 
 Bound = date | datetime
-_TRANSITION = timedelta(hours=3)  # no zone has ever moved its clock by more in one go
-_STEP = timedelta(minutes=15)  # and none at a finer grain than this in the years that zoneinfo covers by rule
+_Value = Bound | str | None
+_TRANSITION = timedelta(hours=26)  # no zone has ever moved its clock by more in one go (Samoa: 24 h)
+_SAMPLE = timedelta(hours=1)  # and none has moved it twice within this time
 
 
 class ExpressionKind(Enum):
@@ -85,14 +87,14 @@ def interval_bounds(interval: Interval, kind: ExpressionKind, slice_: PartitionS
             raise ConfigurationError(
                 f"partition expression {interval.expression!r} is text, which does not compare with time windows",
                 remedy=f"store a DATE or TIMESTAMP column, or cast: partition_expr="
-                f"\"CAST({interval.expression} AS DATE)\"",
+                f'"CAST({interval.expression} AS DATE)"',
                 **slice_.where,
             )
         case _:
             raise ConfigurationError(
                 f"partition expression {interval.expression!r} is neither DATE nor TIMESTAMP",
                 remedy="use a DATE, TIMESTAMP or TIMESTAMPTZ column or an expression that makes one, such as"
-                f" partition_expr=\"to_timestamp({interval.expression})\" for epoch seconds",
+                f' partition_expr="to_timestamp({interval.expression})" for epoch seconds',
                 **slice_.where,
             )
 
@@ -105,18 +107,59 @@ def _starts_a_day(instant: datetime, zone: ZoneInfo) -> bool:
 def _wall_time_is_exact(start: datetime, end: datetime, zone: ZoneInfo) -> bool:
     """Whether the wall times in [start, end) are those of the instants in [start, end) and of no others."""
     first, last = start.astimezone(UTC), end.astimezone(UTC)
-    around = [edge + shift for edge in (first, last) for shift in (-_TRANSITION, _TRANSITION)]
-    if len({instant.astimezone(zone).utcoffset() for instant in around}) == 1:
+    around = [(edge - _TRANSITION, edge + _TRANSITION) for edge in (first, last)]
+    if len({_offset(instant, zone) for stretch in around for instant in stretch}) == 1:
         return True
     low, high = start.replace(tzinfo=None), end.replace(tzinfo=None)
-    steps = int(_TRANSITION / _STEP)
-    for edge in (first, last):
-        for step in range(-steps, steps):
-            instant = edge + step * _STEP
-            wall = instant.astimezone(zone).replace(tzinfo=None)
-            if (first <= instant < last) != (low <= wall < high):
+    for begin, stop in around:
+        for since, until, offset in _stretches(begin, stop, zone):
+            # Under one offset wall time runs like the instants: the two intervals must cut out the same piece.
+            shift = timedelta(0) - offset
+            wanted = _cut(first, last, since, until)
+            if (
+                _cut((low + shift).replace(tzinfo=UTC), (high + shift).replace(tzinfo=UTC), since, until)
+                != wanted
+            ):
                 return False
     return True
+
+
+def _offset(instant: datetime, zone: ZoneInfo) -> timedelta:
+    return instant.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def _cut(low: datetime, high: datetime, since: datetime, until: datetime) -> tuple[datetime, datetime] | None:
+    """The part of [low, high) within [since, until)."""
+    low, high = max(low, since), min(high, until)
+    return (low, high) if low < high else None
+
+
+def _stretches(
+    begin: datetime, stop: datetime, zone: ZoneInfo
+) -> Iterator[tuple[datetime, datetime, timedelta]]:
+    """Cut [begin, stop) where the zone changes its offset from UTC."""
+    since, now, offset = begin, begin, _offset(begin, zone)
+    while now < stop:
+        after = min(now + _SAMPLE, stop)
+        if _offset(after, zone) != offset:
+            change = _change(now, after, zone)
+            yield since, change, offset
+            since, offset = change, _offset(change, zone)
+        now = after
+    yield since, stop, offset
+
+
+def _change(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The first second of the offset that holds at ``after``."""
+    low, high = 0, int((after - before).total_seconds())
+    old = _offset(before, zone)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _offset(before + timedelta(seconds=middle), zone) == old:
+            low = middle
+        else:
+            high = middle
+    return before.replace(microsecond=0) + timedelta(seconds=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +186,7 @@ class Predicate:
     """
 
     sql: str
-    parameters: tuple[Bound | str, ...]
+    parameters: tuple[_Value, ...]
     display: str
 
 
@@ -159,15 +202,17 @@ def predicate(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> Predi
         return Predicate(sql="false", parameters=(), display="false")
     if any(not slice_.conditions for slice_ in slices):
         return Predicate(sql="true", parameters=(), display="true")
-    parameters: list[Bound | str] = []
+    parameters: list[_Value] = []
 
-    def bind(value: Bound | str) -> str:
+    def bind(value: _Value) -> str:
         parameters.append(value)
         return "?"
 
     conjunctions = _merged(slices, types)
     bound = _render(conjunctions, types, bind)
-    return Predicate(sql=bound, parameters=tuple(parameters), display=_render(conjunctions, types, sql.literal))
+    return Predicate(
+        sql=bound, parameters=tuple(parameters), display=_render(conjunctions, types, sql.literal)
+    )
 
 
 _Range = tuple[str, Bound, Bound]
@@ -188,7 +233,9 @@ def _merged(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> list[_C
     merged: list[_Conjunction] = []
     for equalities, alternatives in groups.items():
         if all(len(ranges) == 1 for ranges in alternatives):
-            merged += [(equalities, (run,)) for run in _adjacent(sorted({r for (r,) in alternatives}, key=_order))]
+            merged += [
+                (equalities, (run,)) for run in _adjacent(sorted({r for (r,) in alternatives}, key=_order))
+            ]
         else:
             merged += [(equalities, ranges) for ranges in alternatives]
     return merged
@@ -209,11 +256,11 @@ def _adjacent(ranges: Sequence[_Range]) -> list[_Range]:
 
 
 def _render(
-    conjunctions: Sequence[_Conjunction], types: ExpressionTypes, bind: Callable[[Bound | str], str]
+    conjunctions: Sequence[_Conjunction], types: ExpressionTypes, bind: Callable[[_Value], str]
 ) -> str:
     rendered = []
     for equalities, ranges in conjunctions:
-        parts = [_equality(types, c.expression, bind(c.value)) for c in equalities]
+        parts = [_equality(types, c.expression, bind(_key_value(c, types))) for c in equalities]
         for expression, low, high in ranges:
             parts.append(f"{types.sql[expression]} >= {bind(low)}")
             parts.append(f"{types.sql[expression]} < {bind(high)}")
@@ -226,6 +273,21 @@ def _equality(types: ExpressionTypes, expression: str, value: str) -> str:
     # TRY_CAST: a key that is no value of the column's type has no rows, which is not an error when reading.
     wanted = value if type_name == "VARCHAR" else f"TRY_CAST({value} AS {type_name})"
     return f"{types.sql[expression]} = {wanted}"
+
+
+def _key_value(condition: Equals, types: ExpressionTypes) -> str | None:
+    """The key, unless the database would round it to a value that another key names (1.6 to the INTEGER 2)."""
+    type_name = types.type[condition.expression]
+    spelling = next((s for kinds, s in _EXACT_KEYS if type_name.startswith(kinds)), None)
+    return condition.value if spelling is None or spelling.fullmatch(condition.value) else None
+
+
+_EXACT_KEYS = (
+    (("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), re.compile(r"-?[0-9]+")),
+    (("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), re.compile(r"[0-9]+")),
+    (("DATE",), re.compile(r"[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}")),
+)
+"""How keys of types to which DuckDB rounds must be spelled; any other spelling names no row."""
 
 
 def bounds_table(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> tuple[pa.Table, str]:
@@ -251,14 +313,18 @@ def bounds_table(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> tu
         if isinstance(first, Interval):
             kind = ExpressionKind.of(types.type[first.expression])
             pairs = [
-                interval_bounds(c, kind, s) for c, s in zip(conditions, slices, strict=True) if isinstance(c, Interval)
+                interval_bounds(c, kind, s)
+                for c, s in zip(conditions, slices, strict=True)
+                if isinstance(c, Interval)
             ]
             arrow_type = _ARROW_TYPES[kind]
             columns[low] = pa.array([pair[0] for pair in pairs], arrow_type)
             columns[high] = pa.array([pair[1] for pair in pairs], arrow_type)
             joins.append(f"{rendered} >= bounds.{low} AND {rendered} < bounds.{high}")
         else:
-            columns[value] = pa.array([c.value for c in conditions if isinstance(c, Equals)], pa.string())
+            columns[value] = pa.array(
+                [_key_value(c, types) for c in conditions if isinstance(c, Equals)], pa.string()
+            )
             joins.append(_equality(types, first.expression, f"bounds.{value}"))
     return pa.table(columns), " AND ".join(joins)
 

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from marigold_assets import fingerprint
+from marigold_assets.errors import ConfigurationError
 from marigold_assets.model import Column, PartitionSlice, TableName
 from marigold_assets.stores import sql
 from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
@@ -19,7 +20,11 @@ StatementObserver = Callable[[str], None]
 _GOLDEN = (
     *("0", "1", "-1", "127::TINYINT", "9223372036854775807", "1.5::DOUBLE", "-0.0::DOUBLE", "'NaN'::DOUBLE"),
     *("12.34::DECIMAL(9,2)", "''", "'marigold'", "'naïve-日本'", "true", "NULL", "DATE '2024-02-29'"),
-    *("TIMESTAMP '2024-02-29 12:34:56.789'", "TIMESTAMPTZ '2024-02-29 12:34:56.789+00'", "'\\x00\\xFF'::BLOB"),
+    *(
+        "TIMESTAMP '2024-02-29 12:34:56.789'",
+        "TIMESTAMPTZ '2024-02-29 12:34:56.789+00'",
+        "'\\x00\\xFF'::BLOB",
+    ),
     *("[1, 2, NULL]", "{'a': 1, 'b': 'x'}"),
 )
 """Literals whose hashes name DuckDB's hash function. Changing one makes every stored content hash "unknown"."""
@@ -48,7 +53,9 @@ class Session:
 
     def configure(self, timezone: str) -> None:
         """Fix what would otherwise depend on the machine: the session's zone, and Python variables seen as tables."""
-        self.connection.execute(f"SET TimeZone = {sql.string(timezone)}; SET python_enable_replacements = false")
+        self.connection.execute(
+            f"SET TimeZone = {sql.string(timezone)}; SET python_enable_replacements = false"
+        )
 
     def table_columns(self, table: TableName) -> tuple[Column, ...] | None:
         """A table's columns in order, or ``None`` if there is no such table."""
@@ -62,17 +69,30 @@ class Session:
         rows = self.execute("describe", statement)
         return tuple(Column(name=row[0], type=row[1]) for row in rows)
 
-    def expression_types(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> ExpressionTypes:
+    def expression_types(
+        self, slices: Sequence[PartitionSlice], columns: Sequence[Column]
+    ) -> ExpressionTypes:
         """The partition expressions of the slices' table, rendered and typed."""
         texts = list(dict.fromkeys(c.expression for c in slices[0].conditions))
         rendered = {text: sql.expression(text, [column.name for column in columns]) for text in texts}
         if not texts:
             return ExpressionTypes(sql={}, type={})
+        for text in texts:
+            self._refuse_unless_expression(rendered[text], text, slices[0])
         wanted = ", ".join(f"{rendered[text]} AS e{number}" for number, text in enumerate(texts))
         found = self.described(f"DESCRIBE SELECT {wanted} FROM {sql.qualified(slices[0].table)}")
         return ExpressionTypes(
             sql=rendered, type={text: column.type for text, column in zip(texts, found, strict=True)}
         )
+
+    def _refuse_unless_expression(self, rendered: str, text: str, slice_: PartitionSlice) -> None:
+        # Text such as "a); DROP TABLE b; --" would run as three statements.
+        if rendered.startswith("(") and len(self.connection.extract_statements(f"SELECT {rendered}")) != 1:
+            raise ConfigurationError(
+                f"partition expression {text!r} is not one SQL expression",
+                remedy="set 'partition_expr' to a column of the table or an SQL expression",
+                **slice_.where,
+            )
 
     def predicate(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> Predicate:
         """The condition that holds for exactly the rows of the slices."""

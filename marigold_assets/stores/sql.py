@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime
 
-from marigold_assets.model import Column, TableName
+from marigold_assets.model import Column, TableName, fold
 
 
 def identifier(name: str) -> str:
@@ -23,13 +23,15 @@ def string(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def literal(value: date | datetime | str) -> str:
+def literal(value: date | datetime | str | None) -> str:
     """Render a value as a typed literal, for SQL that is shown to people or handed to user code."""
     match value:
         case datetime(tzinfo=None):
             return f"TIMESTAMP {string(value.isoformat(sep=' '))}"
         case datetime():
             return f"TIMESTAMPTZ {string(value.isoformat(sep=' '))}"
+        case None:
+            return "NULL"
         case date():
             return f"DATE {string(value.isoformat())}"
         case _:
@@ -43,9 +45,10 @@ def expression(text: str, columns: Sequence[str]) -> str:
         text: What the author wrote.
         columns: Names of the table's columns. ASCII case does not count, as in the database.
     """
-    by_key = {name.lower(): name for name in columns}
-    name = by_key.get(text.strip().strip('"').lower()) or by_key.get(text.lower())
-    return identifier(name) if name is not None else f"({text})"
+    by_key = {fold(name): name for name in columns}
+    key = fold(text)
+    name = by_key.get(key) or by_key.get(key.strip().strip('"'))
+    return identifier(name) if name is not None else f"({text}\n)"
 
 
 def select(table: TableName, columns: Sequence[str] | None, where: str | None) -> str:

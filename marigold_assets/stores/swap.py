@@ -7,16 +7,19 @@ slice, it lies outside, and everything is rolled back, the delete included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from marigold_assets.errors import ConfigurationError, LossyCastError, MarigoldError, RowsOutsidePartitionError
-from marigold_assets.fingerprint import MODULUS, ContentHash, schema_digest
+from marigold_assets.errors import (
+    ConfigurationError,
+    LossyCastError,
+    MarigoldError,
+    RowsOutsidePartitionError,
+)
 from marigold_assets.model import (
     Attempt,
     Claim,
@@ -26,11 +29,13 @@ from marigold_assets.model import (
     Provenance,
     Receipt,
     SwapOptions,
+    fold,
 )
 from marigold_assets.stores import alignment, fence, sql
 from marigold_assets.stores.base import Query, Rows
-from marigold_assets.stores.predicate import ExpressionTypes, Predicate, bounds_table, predicate
-from marigold_assets.stores.session import Session, probe
+from marigold_assets.stores.measure import Measure, measure
+from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
+from marigold_assets.stores.session import Session
 
 _SOURCE = "marigold_rows"
 
@@ -41,15 +46,6 @@ class CommitFailedError(Exception):
     def __init__(self, original: duckdb.Error) -> None:
         super().__init__("COMMIT failed")
         self.original = original
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """What a slice holds: row count, row hash sum, and per column the hash sum and the number of NULLs."""
-
-    row_count: int
-    row_sum: int
-    columns: Mapping[str, tuple[str, int]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +69,7 @@ class SwapJob:
     provenance: Provenance
     options: SwapOptions
     consumed: bool = field(default=False, init=False)
+    _staged: bool = field(default=False, init=False)
 
     def run(self, session: Session) -> tuple[Receipt, ...]:
         """Swap and commit; closing the connection without a commit rolls everything back.
@@ -94,11 +91,18 @@ class SwapJob:
         columns, selection = self._fit(session, table, source)
         types = session.expression_types(self.slices, columns)
         condition = predicate(self.slices, types)
+        self._stage(session)
         session.execute("delete", f"DELETE FROM {self._table} WHERE {condition.sql}", condition.parameters)
         inserted = self._insert(session, selection)
-        measures = self._measure(session, columns, types, condition)
+        measures = measure(session, self.slices, columns, types=types, condition=condition)
         stored = sum(measure.row_count for measure in measures)
-        if stored != inserted:
+        if stored > inserted:
+            raise ConfigurationError(
+                "the partitions overlap",
+                remedy="let every row belong to one partition only",
+                **self.slices[0].where,
+            )
+        if stored < inserted:
             raise self._outside(session, types, condition, inserted=inserted, stored=stored)
         entries = self._entries(first_position, columns, measures)
         fence.append(session.execute, session.connection, entries)
@@ -111,7 +115,9 @@ class SwapJob:
             for slice_, entry in zip(self.slices, entries, strict=True)
         )
 
-    def receipts_of(self, entries: Sequence[LedgerEntry], *, replayed_now: bool = False) -> tuple[Receipt, ...]:
+    def receipts_of(
+        self, entries: Sequence[LedgerEntry], *, replayed_now: bool = False
+    ) -> tuple[Receipt, ...]:
         """The receipts of what the ledger says was committed under this job's swap id, in the order of its slices."""
         by_key = {entry.partition_key: entry for entry in entries}
         return tuple(Receipt(entry=by_key[s.partition_key], replayed=replayed_now) for s in self.slices)
@@ -122,7 +128,7 @@ class SwapJob:
 
     @property
     def _from(self) -> str:
-        return f"({self.rows.sql})" if isinstance(self.rows, Query) else _SOURCE
+        return f"({self.rows.sql}\n)" if isinstance(self.rows, Query) and not self._staged else _SOURCE
 
     def _source_columns(self, session: Session) -> tuple[Column, ...]:
         where = self.slices[0].where
@@ -130,11 +136,15 @@ class SwapJob:
             _refuse_unless_select(session, self.rows, self.slices[0])
             found = session.described(f"DESCRIBE {self.rows.sql}")
         else:
+            given = tuple(Column(name=f.name, type=str(f.type)) for f in self.rows.schema)
+            alignment.refuse_unusable_names(
+                given, where
+            )  # DuckDB would give the second of two equal names another
             session.connection.register("marigold_shape", self.rows.schema.empty_table())
             found = session.described("DESCRIBE SELECT * FROM marigold_shape")
             session.connection.unregister("marigold_shape")
-            nulls = {f.name for f in self.rows.schema if pa.types.is_null(f.type)}
-            found = tuple(Column(name=c.name, type="NULL") if c.name in nulls else c for c in found)
+            nulls = {f.name: name for f in self.rows.schema if (name := _type_of_nothing(f.type)) is not None}
+            found = tuple(Column(name=c.name, type=nulls.get(c.name, c.type)) for c in found)
         alignment.refuse_unusable_names(found, where)
         return found
 
@@ -150,19 +160,21 @@ class SwapJob:
         fit = alignment.align(table, source, where=self.slices[0].where, evolve=self.options.evolve)
         if not fit.alters_table:
             return table
-        self._refuse_retyping_values(session, table, fit.retypings)
         types = {column.name: column.type for column in table}
         session.execute("begin alter", "BEGIN TRANSACTION")
         fence.touch_counter(session.execute)
         self._refuse_if_overtaken(session)
         fence.refuse_later_commits(session.execute, self.slices, self.attempt)
+        self._refuse_retyping_values(session, table, fit.retypings)
         for column in fit.additions:
             session.execute("add column", f"ALTER TABLE {self._table} ADD COLUMN {_declared(column)}")
         for column in fit.widenings:
             using = sql.guarded_cast(column.name, source_type=types[column.name], target_type=column.type)
             session.execute("widen column", self._alter_type(column, using))
         for column in fit.retypings:
-            session.execute("retype column", self._alter_type(column, "NULL"))
+            empty = f"CASE WHEN {sql.identifier(column.name)} IS NOT NULL THEN [] END"
+            using = empty if types[column.name].endswith("[]") else "NULL"
+            session.execute("retype column", self._alter_type(column, using))
         session.execute("commit alter", "COMMIT")
         return session.table_columns(self.slices[0].table)
 
@@ -172,10 +184,13 @@ class SwapJob:
     def _refuse_retyping_values(
         self, session: Session, table: Sequence[Column], retypings: Sequence[Column]
     ) -> None:
-        """A column that holds nothing but NULL got its type by chance and may take the first real one; others not."""
+        """A column of nothing but NULL, or of empty lists, got its type by chance and may take the first real one."""
         by_name = {column.name: column for column in table}
         for column in retypings:
-            query = f"SELECT count({sql.identifier(column.name)}) FROM {self._table}"  # noqa: S608 - quoted
+            value = sql.identifier(column.name)
+            if by_name[column.name].type.endswith("[]") and column.type.endswith("[]"):
+                value = f"nullif(len({value}), 0)"
+            query = f"SELECT count({value}) FROM {self._table}"  # noqa: S608 - quoted
             [(values,)] = session.execute("look for values", query)
             if values:
                 raise alignment.kind_mismatch(column, by_name[column.name], self.slices[0].where)
@@ -195,7 +210,9 @@ class SwapJob:
         claims = [Claim(owner=s.owner, partition_key=s.partition_key) for s in self.slices]
         slice_ = self.slices[0]
         fence.check_owner(session.execute, slice_.table, slice_.owner, self.options.renamed_from)
-        fence.refuse_rivals(self.slices, self.attempt, fence.settle_claims(session.execute, self.attempt, claims))
+        fence.refuse_rivals(
+            self.slices, self.attempt, fence.settle_claims(session.execute, self.attempt, claims)
+        )
 
     def _already_committed(self, session: Session) -> tuple[LedgerEntry, ...]:
         found = fence.entries(
@@ -216,12 +233,25 @@ class SwapJob:
         """Make sure that the table exists and say how to select the source for it."""
         slice_ = self.slices[0]
         if table is None:
-            session.execute("create schema", f"CREATE SCHEMA IF NOT EXISTS {sql.identifier(slice_.table.schema)}")
+            session.execute(
+                "create schema", f"CREATE SCHEMA IF NOT EXISTS {sql.identifier(slice_.table.schema)}"
+            )
             declared = ", ".join(_declared(column) for column in source)
             session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table} ({declared})")
             table = session.table_columns(slice_.table) or ()
         fit = alignment.align(table, source, where=slice_.where, evolve=self.options.evolve)
         return table, ", ".join(fit.selection)
+
+    def _stage(self, session: Session) -> None:
+        """Run a query that may read the very rows to be replaced before they are deleted."""
+        self._staged = isinstance(self.rows, Query) and self._may_read_target(session, self.rows)
+        if self._staged:
+            session.execute("stage", f"CREATE OR REPLACE TEMP TABLE {_SOURCE} AS {self.rows.sql}")
+
+    def _may_read_target(self, session: Session, query: Query) -> bool:
+        views = session.execute("read views", "SELECT view_name FROM duckdb_views() WHERE NOT internal")
+        text = fold(query.sql)
+        return any(fold(name) in text for name in (self.slices[0].table.name, *(name for (name,) in views)))
 
     def _insert(self, session: Session, selection: str) -> int:
         self.consumed = isinstance(self.rows, pa.RecordBatchReader)
@@ -244,26 +274,6 @@ class SwapJob:
             **self.slices[0].where,
         )
 
-    def _measure(
-        self, session: Session, columns: Sequence[Column], types: ExpressionTypes, condition: Predicate
-    ) -> list[Measure]:
-        aggregates = sql.hash_aggregates(columns)
-        if len(self.slices) == 1:
-            query = f"SELECT {aggregates} FROM {self._table} WHERE {condition.sql}"  # noqa: S608 - quoted and bound
-            [row] = session.execute("measure", query, condition.parameters)
-            return [_measured(row, columns)]
-        bounds, join = bounds_table(self.slices, types)
-        session.connection.register("marigold_bounds", bounds)
-        query = (
-            f"SELECT bounds.marigold_position, {aggregates} FROM"  # noqa: S608 - quoted and bound
-            f" (SELECT * FROM {self._table} WHERE {condition.sql}) AS rows_"
-            f" JOIN marigold_bounds AS bounds ON {join} GROUP BY 1"
-        )
-        rows = session.execute("measure", query, condition.parameters)
-        by_position = {row[0]: _measured(row[1:], columns) for row in rows}
-        nothing = _measured((0, None, *((None, 0) * len(columns))), columns)
-        return [by_position.get(position, nothing) for position in range(len(self.slices))]
-
     def _outside(
         self, session: Session, types: ExpressionTypes, condition: Predicate, *, inserted: int, stored: int
     ) -> RowsOutsidePartitionError:
@@ -280,9 +290,7 @@ class SwapJob:
         if not isinstance(self.rows, pa.Table):
             return ""
         values = ", ".join(f"CAST({text} AS VARCHAR)" for text in types.sql.values())
-        query = (
-            f"SELECT DISTINCT [{values}] FROM {_SOURCE} WHERE ({condition.sql}) IS NOT TRUE LIMIT 3"  # noqa: S608
-        )
+        query = f"SELECT DISTINCT [{values}] FROM {_SOURCE} WHERE ({condition.sql}) IS NOT TRUE LIMIT 3"  # noqa: S608
         try:
             rows = session.execute("find examples", query, condition.parameters)
         except duckdb.Error:  # the expression may not fit the source's own types; examples are only a help
@@ -293,7 +301,7 @@ class SwapJob:
     def _entries(
         self, first_position: int, columns: tuple[Column, ...], measures: Sequence[Measure]
     ) -> list[LedgerEntry]:
-        schema, now = schema_digest(columns), datetime.now(UTC)
+        now = datetime.now(UTC)
         return [
             LedgerEntry(
                 position=first_position + number,
@@ -303,17 +311,25 @@ class SwapJob:
                 run_id=self.attempt.run_id,
                 token=self.attempt.token,
                 swap_id=self.swap_id,
-                row_count=measure.row_count,
-                content_hash=str(
-                    ContentHash(probe=probe(), schema=schema, row_count=measure.row_count, row_sum=measure.row_sum)
-                ),
-                column_hashes=measure.columns,
+                row_count=found.row_count,
+                content_hash=found.content_hash(columns),
+                column_hashes=found.columns,
                 columns=columns,
                 provenance=self.provenance,
                 committed_at=now,
             )
-            for number, (slice_, measure) in enumerate(zip(self.slices, measures, strict=True))
+            for number, (slice_, found) in enumerate(zip(self.slices, measures, strict=True))
         ]
+
+
+def _type_of_nothing(kind: pa.DataType) -> str | None:
+    """The type of a column of nothing but NULL, or of empty lists, which DuckDB before 2.0 makes one of INTEGER."""
+    if pa.types.is_null(kind):
+        return '"NULL"'
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = _type_of_nothing(kind.value_type)
+        return f"{inner}[]" if inner else None
+    return None
 
 
 def _query(slice_: PartitionSlice, types: ExpressionTypes) -> str:
@@ -324,19 +340,6 @@ def _declared(column: Column) -> str:
     # DuckDB itself stores a column of nothing but NULL as INTEGER.
     kind = "INTEGER" if column.type in alignment.NULL_TYPES else column.type
     return f"{sql.identifier(column.name)} {kind}"
-
-
-def _measured(row: Sequence[Any], columns: Sequence[Column]) -> Measure:
-    count, row_sum, *rest = row
-    ordered = sorted(column.name for column in columns)
-    return Measure(
-        row_count=int(count),
-        row_sum=int(row_sum or 0) % MODULUS,
-        columns={
-            name: (f"{int(rest[2 * number] or 0) % MODULUS:016x}", int(rest[2 * number + 1]))
-            for number, name in enumerate(ordered)
-        },
-    )
 
 
 def _refuse_unless_select(session: Session, query: Query, slice_: PartitionSlice) -> None:

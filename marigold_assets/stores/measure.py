@@ -1,0 +1,106 @@
+"""Measuring slices as stored: row counts and the sums of the content hash ``mh1``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marigold_assets.fingerprint import MODULUS, ContentHash, schema_digest
+from marigold_assets.model import Column, PartitionSlice, fold
+from marigold_assets.stores import sql
+from marigold_assets.stores.predicate import ExpressionTypes, Predicate, bounds_table
+from marigold_assets.stores.session import Session, probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What a slice holds: row count, row hash sum, and per column the hash sum and the number of NULLs."""
+
+    row_count: int
+    row_sum: int
+    columns: Mapping[str, tuple[str, int]]
+
+    def content_hash(self, columns: Sequence[Column]) -> str:
+        """The ``mh1`` text."""
+        schema = schema_digest(columns)
+        return str(ContentHash(probe=probe(), schema=schema, row_count=self.row_count, row_sum=self.row_sum))
+
+
+def measure(
+    session: Session,
+    slices: Sequence[PartitionSlice],
+    columns: Sequence[Column],
+    *,
+    types: ExpressionTypes,
+    condition: Predicate,
+) -> list[Measure]:
+    """Measure every slice, in one scan of their table.
+
+    Args:
+        session: An open connection.
+        slices: Slices of one table.
+        columns: The table's columns.
+        types: The partition expressions.
+        condition: The predicate of all slices together.
+
+    Returns:
+        One measure a slice, in order. A row that lies in two slices counts twice.
+    """
+    aggregates, table = sql.hash_aggregates(columns), sql.qualified(slices[0].table)
+    if len(slices) == 1:
+        query = f"SELECT {aggregates} FROM {table} WHERE {condition.sql}"  # noqa: S608 - quoted and bound
+        [row] = session.execute("measure", query, condition.parameters)
+        return [_measured(row, columns)]
+    bounds, join = bounds_table(slices, types)
+    session.connection.register("marigold_bounds", bounds)
+    query = (
+        f"SELECT bounds.marigold_position, {aggregates} FROM"  # noqa: S608 - quoted and bound
+        f" (SELECT * FROM {table} WHERE {condition.sql}) AS rows_"
+        f" JOIN marigold_bounds AS bounds ON {join} GROUP BY 1"
+    )
+    rows = session.execute("measure", query, condition.parameters)
+    by_position = {row[0]: _measured(row[1:], columns) for row in rows}
+    nothing = _measured((0, None, *((None, 0) * len(columns))), columns)
+    return [by_position.get(position, nothing) for position in range(len(slices))]
+
+
+def content_hash(
+    session: Session, slice_: PartitionSlice, known: Sequence[Column], wanted: Sequence[Column] | None
+) -> str:
+    """Hash what a slice holds now (see :meth:`marigold_assets.stores.base.PartitionStore.content_hash`).
+
+    Args:
+        session: An open connection.
+        slice_: The slice.
+        known: The table's columns.
+        wanted: Columns and types to hash; ``None`` for those of the table.
+    """
+    columns = known if wanted is None else wanted
+    stored = {fold(column.name): column.type for column in known}
+    items = [
+        sql.identifier(column.name)
+        if stored.get(fold(column.name)) == column.type
+        else f"CAST({sql.identifier(column.name)} AS {column.type}) AS {sql.identifier(column.name)}"
+        for column in columns
+    ]
+    condition = session.predicate([slice_], known)
+    query = (
+        f"SELECT {sql.hash_aggregates(columns)} FROM (SELECT {', '.join(items)}"  # noqa: S608 - quoted and bound
+        f" FROM {sql.qualified(slice_.table)} WHERE {condition.sql})"
+    )
+    [row] = session.execute("measure", query, condition.parameters)
+    return _measured(row, columns).content_hash(columns)
+
+
+def _measured(row: Sequence[Any], columns: Sequence[Column]) -> Measure:
+    count, row_sum, *rest = row
+    ordered = sorted(column.name for column in columns)
+    return Measure(
+        row_count=int(count),
+        row_sum=int(row_sum or 0) % MODULUS,
+        columns={
+            name: (f"{int(rest[2 * number] or 0) % MODULUS:016x}", int(rest[2 * number + 1]))
+            for number, name in enumerate(ordered)
+        },
+    )

@@ -1,0 +1,367 @@
+"""The reference model of the store contract: a dictionary, a lock and plain Python. Obviously correct, not fast.
+
+For tests: of this package's stores against it, and of code that wants a store without a file. Partition expressions
+are column names only, and rows that a store would compute by SQL are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from marigold_assets.errors import (
+    ConfigurationError,
+    FencedOutError,
+    MissingTableError,
+    RowsOutsidePartitionError,
+    SchemaMismatchError,
+    TableOwnedError,
+)
+from marigold_assets.fingerprint import MODULUS, ContentHash, probe_of, schema_digest
+from marigold_assets.model import (
+    Attempt,
+    Claim,
+    Column,
+    Equals,
+    FencingToken,
+    LedgerEntry,
+    PartitionSlice,
+    Provenance,
+    Receipt,
+    SwapOptions,
+    TableName,
+    fold,
+)
+from marigold_assets.stores import arrow
+from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target
+from marigold_assets.stores.predicate import ExpressionKind, interval_bounds
+
+_Test = Callable[[object], bool]
+_Mark = tuple[str, int]  # a run and its token
+
+
+@dataclass(slots=True)
+class _Table:
+    """A stored table.
+
+    Attributes:
+        rows: Its rows.
+        owner: The asset that writes it.
+    """
+
+    rows: pa.Table
+    owner: str
+
+
+@dataclass(slots=True)
+class _State:
+    """What outlives a store object: the model's "file"."""
+
+    last_token: int = 0
+    tables: dict[str, _Table] = field(default_factory=dict)
+    claims: dict[tuple[Claim, str], int] = field(default_factory=dict)
+    fence: dict[tuple[str, str | None], _Mark] = field(default_factory=dict)
+    ledger: list[LedgerEntry] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+class MemoryStore(PartitionStore):
+    """Swaps partition slices of Arrow tables in this process.
+
+    Args:
+        observer: Told of every step of a write before it happens.
+        same_storage_as: Another store whose data this one shares, as if a file were opened again.
+    """
+
+    def __init__(
+        self, *, observer: Callable[[str], None] | None = None, same_storage_as: MemoryStore | None = None
+    ) -> None:
+        self._observe = observer or (lambda _label: None)
+        self._state = same_storage_as._state if same_storage_as is not None else _State()
+
+    def draw_token(self, run_id: str, claims: Sequence[Claim] = ()) -> FencingToken:
+        with self._state.lock:
+            self._observe("draw token")
+            self._state.last_token += 1
+            token = FencingToken(self._state.last_token)
+            self._claim(Attempt(run_id=run_id, token=token), claims)
+            return token
+
+    def claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
+        with self._state.lock:
+            self._observe("claim")
+            self._claim(attempt, claims)
+
+    def swap(
+        self,
+        slices: Sequence[PartitionSlice],
+        rows: Rows,
+        *,
+        attempt: Attempt,
+        swap_id: str,
+        provenance: Provenance | None = None,
+        options: SwapOptions | None = None,
+    ) -> tuple[Receipt, ...]:
+        refuse_bad_target(slices)
+        options = options or SwapOptions()
+        first = slices[0]
+        if isinstance(rows, Query):
+            raise ConfigurationError(
+                "the in-memory store cannot run SQL",
+                remedy="return a table, or use a database",
+                **first.where,
+            )
+        arrow.refuse_unusable_names(rows.schema, first.where)
+        with self._state.lock:
+            self._observe("fence")
+            self._refuse_other_owner(first, options.renamed_from)
+            for slice_ in slices:
+                self._refuse_overtaken(slice_, attempt)
+            if replayed := self._replayed(slices, attempt, swap_id):
+                return replayed
+            stored = self._state.tables.get(first.table.key)
+            given = rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
+            old, new = arrow.fit(
+                None if stored is None else stored.rows, given, where=first.where, options=options
+            )
+            self._observe("delete")
+            others = old.filter(pa.array([not hit for hit in _members(old, slices)], pa.bool_()))
+            found = [_rows_of(new, slice_) for slice_ in slices]
+            _refuse_outside(slices, new)
+            self._observe("insert")
+            entries = [
+                self._entry(
+                    slice_,
+                    own,
+                    position=len(self._state.ledger) + 1 + number,
+                    attempt=attempt,
+                    swap_id=swap_id,
+                    provenance=provenance or Provenance(),
+                )
+                for number, (slice_, own) in enumerate(zip(slices, found, strict=True))
+            ]
+            table = _Table(rows=pa.concat_tables([others, new]), owner=first.owner)
+            self._observe("commit")
+            # From here on nothing can fail: all of it happens, or none.
+            self._state.tables[first.table.key] = table
+            self._claim(attempt, [Claim(owner=s.owner, partition_key=s.partition_key) for s in slices])
+            for slice_ in slices:
+                self._state.fence[slice_.table.key, slice_.partition_key] = (attempt.run_id, attempt.token)
+            self._state.ledger += entries
+            return tuple(Receipt(entry=entry) for entry in entries)
+
+    def read(
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        with self._state.lock:
+            stored = self._state.tables.get(table.key)
+        if stored is None:
+            raise MissingTableError(
+                "the table does not exist",
+                remedy="materialize the asset that makes it first",
+                table=str(table),
+            )
+        rows = stored.rows
+        if slices is not None:
+            rows = rows.filter(pa.array(_members(rows, slices), pa.bool_()))
+        if columns is None:
+            return rows
+        by_key = {fold(name): name for name in rows.column_names}
+        if unknown := [name for name in columns if fold(name) not in by_key]:
+            raise SchemaMismatchError(
+                f"the table has no column {', '.join(map(repr, unknown))}",
+                remedy=f"ask for some of its columns: {', '.join(rows.column_names)}",
+                table=str(table),
+            )
+        return rows.select([by_key[fold(name)] for name in columns])
+
+    def query(
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> str:
+        raise ConfigurationError("the in-memory store knows no SQL", remedy="use read()", table=str(table))
+
+    def columns(self, table: TableName) -> tuple[Column, ...] | None:
+        with self._state.lock:
+            stored = self._state.tables.get(table.key)
+        return None if stored is None else arrow.columns_of(stored.rows.schema)
+
+    def ledger(self, table: TableName | None = None) -> tuple[LedgerEntry, ...]:
+        with self._state.lock:
+            return tuple(e for e in self._state.ledger if table is None or e.table.key == table.key)
+
+    def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
+        with self._state.lock:
+            return tuple(entry for entry in self._state.ledger if entry.swap_id == swap_id)
+
+    def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
+        rows = self.read(
+            slice_.table, [slice_], None if columns is None else [column.name for column in columns]
+        )
+        schema = arrow.columns_of(rows.schema) if columns is None else columns
+        return str(_hash(rows, schema))
+
+    def _claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            self._state.claims.setdefault((claim, attempt.run_id), attempt.token)
+
+    def _refuse_other_owner(self, slice_: PartitionSlice, renamed_from: Sequence[str]) -> None:
+        stored = self._state.tables.get(slice_.table.key)
+        if stored is not None and stored.owner not in {slice_.owner, *renamed_from}:
+            raise TableOwnedError(
+                f"the table already belongs to {stored.owner!r}, and {slice_.owner!r} maps to it too",
+                remedy="give one of them another table, or declare the rename",
+                **slice_.where,
+            )
+
+    def _refuse_overtaken(self, slice_: PartitionSlice, attempt: Attempt) -> None:
+        claim = Claim(owner=slice_.owner, partition_key=slice_.partition_key)
+        mine = self._state.claims.get((claim, attempt.run_id), attempt.token)
+        later: list[_Mark] = [
+            (run_id, token)
+            for (other, run_id), token in self._state.claims.items()
+            if other == claim and run_id != attempt.run_id and token > mine
+        ]
+        mark = self._state.fence.get((slice_.table.key, slice_.partition_key))
+        if mark is not None and mark[1] > attempt.token:
+            later.append(mark)
+        if later:
+            run_id, token = max(later, key=lambda other: other[1])
+            raise FencedOutError(
+                run_id=attempt.run_id,
+                token=attempt.token,
+                superseded_by_run=run_id,
+                superseded_by_token=token,
+                **slice_.where,
+            )
+
+    def _replayed(
+        self, slices: Sequence[PartitionSlice], attempt: Attempt, swap_id: str
+    ) -> tuple[Receipt, ...]:
+        found = {e.partition_key: e for e in self.receipts(swap_id) if e.token == attempt.token}
+        if found and not all(slice_.partition_key in found for slice_ in slices):
+            raise ConfigurationError(
+                f"swap id {swap_id} was already used for other partitions",
+                remedy="derive a swap id from everything that makes a write unique (model.derive_swap_id)",
+                **slices[0].where,
+            )
+        return tuple(Receipt(entry=found[s.partition_key], replayed=True) for s in slices) if found else ()
+
+    def _entry(
+        self,
+        slice_: PartitionSlice,
+        rows: pa.Table,
+        *,
+        position: int,
+        attempt: Attempt,
+        swap_id: str,
+        provenance: Provenance,
+    ) -> LedgerEntry:
+        columns = arrow.columns_of(rows.schema)
+        return LedgerEntry(
+            position=position,
+            table=slice_.table,
+            owner=slice_.owner,
+            partition_key=slice_.partition_key,
+            run_id=attempt.run_id,
+            token=attempt.token,
+            swap_id=swap_id,
+            row_count=rows.num_rows,
+            content_hash=str(_hash(rows, columns)),
+            column_hashes={
+                name: (f"{_sum((value,) for value in values):016x}", values.count(None))
+                for name, values in sorted(rows.to_pydict().items())
+            },
+            columns=columns,
+            provenance=provenance,
+            committed_at=datetime.now(UTC),
+        )
+
+
+def _members(rows: pa.Table, slices: Sequence[PartitionSlice]) -> list[bool]:
+    """For every row, whether it belongs to one of the slices."""
+    tests = [_tests(rows.schema, slice_) for slice_ in slices]
+    values = {name: rows.column(name).to_pylist() for name in {name for test in tests for name, _ in test}}
+    return [
+        any(all(test(values[name][number]) for name, test in conditions) for conditions in tests)
+        for number in range(rows.num_rows)
+    ]
+
+
+def _rows_of(rows: pa.Table, slice_: PartitionSlice) -> pa.Table:
+    return rows.filter(pa.array(_members(rows, [slice_]), pa.bool_()))
+
+
+def _tests(schema: pa.Schema, slice_: PartitionSlice) -> list[tuple[str, _Test]]:
+    """Column and test of every condition."""
+    by_key = {fold(name): name for name in schema.names}
+    tests: list[tuple[str, _Test]] = []
+    for condition in slice_.conditions:
+        name = by_key.get(fold(condition.expression))
+        if name is None:
+            raise ConfigurationError(
+                f"partition expression {condition.expression!r} is not a column of the table",
+                remedy="name a column: the in-memory store knows no SQL",
+                **slice_.where,
+            )
+        kind = schema.field(name).type
+        if isinstance(condition, Equals):
+            tests.append((name, _equals(arrow.parse(condition.value, kind))))
+        else:
+            low, high = interval_bounds(condition, ExpressionKind.of(arrow.sql_name(kind)), slice_)
+            tests.append((name, _between(low, high)))
+    return tests
+
+
+def _equals(wanted: object) -> _Test:
+    return lambda value: value is not None and wanted is not None and value == wanted
+
+
+def _between(low: object, high: object) -> _Test:
+    return lambda value: value is not None and low <= value < high  # type: ignore[operator]
+
+
+def _refuse_outside(slices: Sequence[PartitionSlice], rows: pa.Table) -> None:
+    hits = [sum(hit) for hit in zip(*(_members(rows, [slice_]) for slice_ in slices), strict=True)]
+    if any(count > 1 for count in hits):
+        raise ConfigurationError(
+            "the partitions overlap", remedy="let every row belong to one partition only", **slices[0].where
+        )
+    if outside := hits.count(0):
+        raise RowsOutsidePartitionError(
+            f"{outside} of {rows.num_rows} rows lie outside the partition{'s' if len(slices) > 1 else ''}",
+            remedy="return only rows of the partition asked for; the old rows are unchanged",
+            **slices[0].where,
+        )
+
+
+def _hash(rows: pa.Table, columns: Sequence[Column]) -> ContentHash:
+    values: Mapping[str, list[object]] = rows.to_pydict()
+    ordered = [values[name] for name in sorted(values)]
+    return ContentHash(
+        probe=_PROBE,
+        schema=schema_digest(columns),
+        row_count=rows.num_rows,
+        row_sum=_sum(zip(*ordered, strict=True)),
+    )
+
+
+def _sum(rows: object) -> int:
+    return sum(_hash_of(row) for row in rows) % MODULUS  # type: ignore[attr-defined]
+
+
+def _hash_of(row: tuple[object, ...]) -> int:
+    return int.from_bytes(hashlib.sha256(repr(row).encode("utf-8", "surrogatepass")).digest()[:8], "big")
+
+
+_PROBE = probe_of([_hash_of((value,)) for value in (0, 1.5, "marigold", None, True)])
