@@ -133,6 +133,8 @@ def _common(
 def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType, where: Where) -> pa.ChunkedArray:
     if column.type == kind:
         return column
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), kind)])
     try:
         cast = column.cast(kind)
         back = cast.cast(column.type)

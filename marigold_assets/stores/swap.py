@@ -190,7 +190,7 @@ class SwapJob:
             value = sql.identifier(column.name)
             if by_name[column.name].type.endswith("[]") and column.type.endswith("[]"):
                 value = f"nullif(len({value}), 0)"
-            query = f"SELECT count({value}) FROM {self._table}"  # noqa: S608 - quoted
+            query = f"SELECT count({value}) FROM {self._table}"
             [(values,)] = session.execute("look for values", query)
             if values:
                 raise alignment.kind_mismatch(column, by_name[column.name], self.slices[0].where)
@@ -255,7 +255,7 @@ class SwapJob:
 
     def _insert(self, session: Session, selection: str) -> int:
         self.consumed = isinstance(self.rows, pa.RecordBatchReader)
-        query = f"INSERT INTO {self._table} BY NAME SELECT {selection} FROM {self._from}"  # noqa: S608 - quoted
+        query = f"INSERT INTO {self._table} BY NAME SELECT {selection} FROM {self._from}"
         try:
             [(inserted,)] = session.execute("insert", query)
         except duckdb.InvalidInputException as error:
@@ -290,7 +290,7 @@ class SwapJob:
         if not isinstance(self.rows, pa.Table):
             return ""
         values = ", ".join(f"CAST({text} AS VARCHAR)" for text in types.sql.values())
-        query = f"SELECT DISTINCT [{values}] FROM {_SOURCE} WHERE ({condition.sql}) IS NOT TRUE LIMIT 3"  # noqa: S608
+        query = f"SELECT DISTINCT [{values}] FROM {_SOURCE} WHERE ({condition.sql}) IS NOT TRUE LIMIT 3"
         try:
             rows = session.execute("find examples", query, condition.parameters)
         except duckdb.Error:  # the expression may not fit the source's own types; examples are only a help

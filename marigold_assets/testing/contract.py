@@ -1,0 +1,20 @@
+"""The store contract S1-S12 (see :mod:`marigold_assets.stores.base`) as a suite that runs on any store."""
+
+from __future__ import annotations
+
+from marigold_assets.testing.durability import DurabilityContract
+from marigold_assets.testing.fencing import FencingContract
+from marigold_assets.testing.replacement import ReplacementContract
+
+
+class StoreContract(FencingContract, ReplacementContract, DurabilityContract):
+    """S1-S12 as tests. Subclass it, and supply the fixture ``make_store``.
+
+    Example:
+        ::
+
+            class TestMyStore(StoreContract):
+                @pytest.fixture
+                def make_store(self, tmp_path):
+                    return lambda observer=None: MyStore(tmp_path / "data", observer=observer)
+    """
