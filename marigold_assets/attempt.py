@@ -1,0 +1,103 @@
+"""The start of an attempt: the fencing token is drawn, and what is known to be written is claimed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+
+from marigold_assets import dagster_internals
+from marigold_assets.errors import FencedOutError, MarigoldError
+from marigold_assets.model import Attempt, Claim
+from marigold_assets.stores.base import PartitionStore
+
+PARTITION_TAG = "dagster/partition"
+RANGE_START_TAG = "dagster/asset_partition_range_start"
+WILL_RETRY_ON_FAILURE_TAG = "dagster/retry_on_asset_or_op_failure"
+FENCED_OUT_BY_TAG = "marigold/fenced_out_by"
+
+
+def owner_of(key: dg.AssetKey) -> str:
+    """An asset key as users see it, under which claims are made."""
+    return key.to_user_string()
+
+
+def begin_attempt(store: PartitionStore, context: dg.InitResourceContext) -> Attempt | None:
+    """Draw the token of an attempt when its resources are set up, before any input is read.
+
+    Under the multiprocess executor this happens once a step, and in-process once a run.
+
+    Returns:
+        The attempt, or ``None`` outside of a run, where nothing is written.
+
+    Raises:
+        StoreBusyError: Another process held the store until the deadline.
+        StoreUnavailableError: The store cannot be opened.
+    """
+    if context.run is None or context.instance is None:
+        return None
+    token = store.draw_token(context.run.run_id, _known_claims(context.instance, context.run))
+    return Attempt(run_id=context.run.run_id, token=token)
+
+
+def _known_claims(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[Claim]:
+    """What a run is known to write before any of its steps has started.
+
+    A run of one partition claims it for all of its assets, but not the tables without partitions in the same run:
+    twenty runs of twenty days would otherwise overtake each other on them. A range run claims when a step knows its
+    keys.
+    """
+    if RANGE_START_TAG in run.tags:
+        return []
+    key = run.tags.get(PARTITION_TAG)
+    return [
+        Claim(owner=owner_of(asset), partition_key=key)
+        for asset in sorted(dagster_internals.planned_asset_keys(instance, run))
+    ]
+
+
+def claims_of_range_step() -> list[Claim]:
+    """What the running step of a range run writes; nothing for any other step."""
+    try:
+        context = dg.AssetExecutionContext.get()
+    except (dg.DagsterInvariantViolationError, TypeError):  # not in a step, or in that of an op
+        return []
+    if not isinstance(context, dg.AssetExecutionContext) or RANGE_START_TAG not in context.run.tags:
+        return []
+    return [
+        Claim(owner=owner_of(asset), partition_key=str(key))
+        for asset in sorted(context.selected_asset_keys)
+        for key in context.partition_keys
+    ]
+
+
+def stand_in_attempt(store: PartitionStore) -> Attempt:
+    """An attempt for a context that was built by hand, outside of any run."""
+    run_id = f"no run: {uuid.uuid4()}"
+    return Attempt(run_id=run_id, token=store.draw_token(run_id))
+
+
+@contextmanager
+def explained(instance: dg.DagsterInstance | None, run_id: str | None) -> Iterator[None]:
+    """Fail a step so that Dagster does what the error means.
+
+    What cannot succeed by trying again becomes a :class:`dagster.Failure` that no retry policy retries. A run that was
+    fenced out is also tagged, so that the instance does not retry it as a whole: two runs that retry each other's
+    defeat would never end.
+    """
+    try:
+        yield
+    except MarigoldError as error:
+        if isinstance(error, FencedOutError) and instance is not None and run_id is not None:
+            instance.add_run_tags(
+                run_id, {FENCED_OUT_BY_TAG: error.superseded_by_run, WILL_RETRY_ON_FAILURE_TAG: "false"}
+            )
+        if error.retryable:
+            raise
+        raise dg.Failure(
+            description=str(error),
+            metadata={"marigold/error": error.kind, "marigold/remedy": error.remedy},
+            allow_retries=False,
+        ) from error

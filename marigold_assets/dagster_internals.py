@@ -1,0 +1,107 @@
+"""Every use of a part of Dagster that is not public, in one place.
+
+Dagster writes the materialization events of a normal output itself: one data version and no tags of ours for all the
+partitions of a range. What is used here makes the events one partition at a time, with Dagster's own code, and tells
+Dagster that they are already written. ``marigold_assets_tests/integration/test_dagster_internals.py`` fails when a
+release of Dagster changes any of it; without it the events fall back to what the public API can say.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.assets.definition.asset_spec import AssetExecutionType
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata, generate_event_batch_id
+from dagster._core.execution.context.system import StepExecutionContext
+from dagster._core.execution.plan import execute_step
+from dagster._core.storage.dagster_run import assets_are_externally_managed
+
+_FRAMES_TO_STORE_OUTPUT = 12
+
+
+def planned_asset_keys(instance: dg.DagsterInstance, run: dg.DagsterRun) -> frozenset[dg.AssetKey]:
+    """The assets that the steps of a run are going to materialize, whatever way it was launched."""
+    if run.execution_plan_snapshot_id is None:
+        return frozenset(run.asset_selection or ())
+    plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
+    wanted = set(plan.step_keys_to_execute)
+    properties = (output.properties for step in plan.steps if step.key in wanted for output in step.outputs)
+    return frozenset(
+        found.asset_key for found in properties if found is not None and found.asset_key is not None
+    )
+
+
+def upstream_node(context: dg.AssetExecutionContext, key: dg.AssetKey) -> BaseAssetNode | None:
+    """What the running job knows of an asset that it reads, or ``None`` if it knows nothing."""
+    graph = context.job_def.asset_layer.asset_graph
+    return graph.get(key) if graph.has(key) else None
+
+
+def step_context_of(context: dg.OutputContext) -> StepExecutionContext | None:
+    """The running step, or ``None`` for a context that was built by hand."""
+    return context._step_context
+
+
+def output_being_stored() -> dg.Output[Any] | None:
+    """The Output whose storing is under way on this stack: the only place that has its tags and data version."""
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES_TO_STORE_OUTPUT):
+        if frame.f_code.co_name == "_store_output" and frame.f_globals.get("__name__") == execute_step.__name__:
+            found = frame.f_locals.get("output")
+            return found if isinstance(found, dg.Output) else None
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
+
+
+def materialization_events(
+    context: dg.OutputContext,
+    output: dg.Output[Any],
+    partitions: Sequence[tuple[str | None, dg.DataVersion, Mapping[str, Any], Mapping[str, str]]],
+) -> Iterator[DagsterEvent]:
+    """The materialization events of an output, one a partition, each with its own data version, metadata and tags.
+
+    Args:
+        context: The context of the output.
+        output: The output being stored (see :func:`output_being_stored`), whose own tags, metadata and data version
+            win over what is given here. It is marked, so that Dagster does not write its events again.
+        partitions: Partition key (``None`` for an asset without partitions), data version, metadata and tags.
+    """
+    step = step_context_of(context)
+    if step is None or assets_are_externally_managed(step.dagster_run):
+        return
+    output._metadata = {
+        **output.metadata,
+        SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: dg.MetadataValue.bool(True),
+    }
+    own_metadata = {
+        key: value for key, value in output.metadata.items() if key != SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+    }
+    # Multi-dimensional keys are strings with more to them, from which Dagster makes a tag a dimension.
+    dagster_keys = {str(key): key for key in (context.asset_partition_keys if context.has_asset_partitions else ())}
+    batch_id = generate_event_batch_id()
+    for number, (key, data_version, metadata, tags) in enumerate(partitions):
+        one = dg.Output(
+            value=None,
+            output_name=output.output_name,
+            metadata=own_metadata,
+            tags={**tags, **(output.tags or {})},
+        )
+        one._data_version = output.data_version or data_version  # the parameter warns that it is beta
+        [event] = execute_step._get_output_asset_events(
+            context.asset_key,
+            [] if key is None else [dagster_keys[key]],
+            one,
+            step.op_def.output_def_named(context.name),
+            dict(metadata),
+            step,
+            AssetExecutionType.MATERIALIZATION,
+        )
+        batch = None if key is None else DagsterEventBatchMetadata(batch_id, number == len(partitions) - 1)
+        yield execute_step._dagster_event_for_asset_event(step, event, batch)

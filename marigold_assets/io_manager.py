@@ -1,0 +1,235 @@
+"""An IO manager that swaps partitions under a fence: the token is drawn early, the swap comes late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import dagster as dg
+import pandas as pd
+import pyarrow as pa
+from pydantic import Field, PrivateAttr
+
+from marigold_assets import dagster_internals, frames, partitions, report
+from marigold_assets.attempt import begin_attempt, claims_of_range_step, explained, owner_of, stand_in_attempt
+from marigold_assets.errors import UnsupportedTypeError, Where
+from marigold_assets.model import Attempt, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
+from marigold_assets.stores.duckdb import DuckDBStore
+
+BACKFILL_TAG = "dagster/backfill"
+
+
+class FencedPartitionIOManager(dg.ConfigurableIOManager):
+    """Stores frames in a DuckDB file, one atomic and fenced swap a step, and loads them.
+
+    A drop-in for ``DuckDBPandasIOManager`` and ``DuckDBPolarsIOManager``: the same settings, the same tables, the same
+    metadata. It takes and gives pandas and polars frames, Arrow tables and readers, DuckDB relations and SQL text; the
+    annotation of an input decides how it is loaded.
+
+    Asset metadata that it reads:
+
+    * ``partition_expr``: the column or SQL expression that tells a row's partition; a dict by dimension for
+      multi-dimensional partitions.
+    * ``schema``: the schema of the table.
+    * ``marigold/evolve``: ``True`` to add new columns and widen types instead of failing.
+    * ``marigold/renamed_from``: former key of the asset, whose table it takes over.
+
+    ``columns`` in the metadata of an input loads only those columns.
+
+    Examples:
+        .. code-block:: python
+
+            @dg.asset(
+                partitions_def=dg.DailyPartitionsDefinition("2024-01-01"),
+                metadata={"partition_expr": "sale_date"},
+                key_prefix=["sales"],
+            )
+            def daily_sales(raw_orders: pd.DataFrame) -> pd.DataFrame: ...
+
+            defs = dg.Definitions(
+                assets=[daily_sales],
+                resources={"io_manager": FencedPartitionIOManager(database="/data/market.duckdb")},
+            )
+    """
+
+    database: str = Field(description="Path to the DuckDB database.")
+    connection_config: dict[str, Any] = Field(
+        default={},
+        description="DuckDB connection configuration options. See https://duckdb.org/docs/configuration.",
+    )
+    schema_: str | None = Field(
+        default=None, alias="schema", description="Schema of tables whose asset does not name one."
+    )
+    lock_timeout_seconds: float = Field(
+        default=180.0, description="Seconds to wait for a database that another process holds."
+    )
+    default_load_type: Literal["pandas", "polars", "arrow"] = Field(
+        default="pandas", description="Type of frame for inputs without a type annotation."
+    )
+
+    _attempt: Attempt | None = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Draw the fencing token of this attempt, before any input is read."""
+        self._attempt = begin_attempt(self._store, context)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> Iterator[Any]:
+        """Swap what a step returned into its partitions and log one materialization a partition."""
+        step = dagster_internals.step_context_of(context)
+        instance, run_id = (step.instance, step.run_id) if step is not None else (None, None)
+        with explained(instance, run_id):
+            slices = self._output_slices(context)
+            receipts = self._swap(context, slices, obj)
+        yield from _log_receipts(context, receipts, frames.described_columns(obj))
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Load a table, or the partitions of it that an input asks for, as the annotated type of frame."""
+        with explained(None, None):
+            self._claim_range()
+            table, slices, owner = self._input_slices(context)
+            where = Where(asset=owner, partition=_shown_keys(slices), table=str(table))
+            columns = (context.definition_metadata or {}).get("columns")
+            wanted = context.dagster_type.typing_type
+            kind = wanted if frames.is_loadable(wanted) else self._default_type(where)
+            if slices is not None and not slices and self._store.columns(table) is None:
+                # The first partition of an asset that reads its own past: there is no table yet.
+                return frames.empty(kind, where)
+            return frames.load(self._store, (table, slices, columns), kind, where)
+
+    def _claim_range(self) -> None:
+        """Claim the keys of a range run, which are not known before a step has started."""
+        if self._attempt is not None and (claims := claims_of_range_step()):
+            self._store.claim(self._attempt, claims)
+
+    @property
+    def _store(self) -> DuckDBStore:
+        return DuckDBStore(
+            self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds
+        )
+
+    def _swap(
+        self, context: dg.OutputContext, slices: Sequence[PartitionSlice], obj: Any
+    ) -> tuple[Receipt, ...]:
+        step = dagster_internals.step_context_of(context)
+        attempt = self._attempt or stand_in_attempt(self._store)
+        return self._store.swap(
+            slices,
+            frames.to_rows(obj, slices[0].where),
+            attempt=attempt,
+            swap_id=derive_swap_id(
+                attempt.run_id,
+                attempt.token,
+                context.step_key if step is not None else None,
+                context.name,
+                context.mapping_key,
+                step.previous_attempt_count if step is not None else 0,
+            ),
+            provenance=Provenance(
+                code_version=_code_version(context),
+                step=context.step_key if step is not None else None,
+                backfill_id=step.dagster_run.tags.get(BACKFILL_TAG) if step is not None else None,
+            ),
+            options=partitions.swap_options(context.definition_metadata),
+        )
+
+    def _output_slices(self, context: dg.OutputContext) -> tuple[PartitionSlice, ...]:
+        metadata = context.definition_metadata or {}
+        if not context.has_asset_key:
+            table = partitions.table_of_output(context.name, metadata, self.schema_)
+            return (partitions.whole_table(table, f"op output {table}"),)
+        table = partitions.table_of_asset(context.asset_key, metadata, self.schema_)
+        owner = owner_of(context.asset_key)
+        if not context.has_asset_partitions:
+            return (partitions.whole_table(table, owner),)
+        return partitions.slices_of_keys(
+            table,
+            owner,
+            partitions_def=context.asset_partitions_def,
+            keys=context.asset_partition_keys,
+            partition_expr=metadata.get(partitions.PARTITION_EXPR),
+        )
+
+    def _input_slices(
+        self, context: dg.InputContext
+    ) -> tuple[TableName, tuple[PartitionSlice, ...] | None, str]:
+        upstream = context.upstream_output
+        metadata: Mapping[str, Any] = (upstream.definition_metadata if upstream is not None else None) or {}
+        if not context.has_asset_key:
+            name = upstream.name if upstream is not None else context.name
+            table = partitions.table_of_output(name, metadata, self.schema_)
+            return table, None, f"op output {table}"
+        table = partitions.table_of_asset(context.asset_key, metadata, self.schema_)
+        owner = owner_of(context.asset_key)
+        if not context.has_asset_partitions:
+            return table, None, owner
+        return (
+            table,
+            partitions.slices_of_keys(
+                table,
+                owner,
+                partitions_def=context.asset_partitions_def,
+                keys=context.asset_partition_keys,
+                partition_expr=metadata.get(partitions.PARTITION_EXPR),
+            ),
+            owner,
+        )
+
+    def _default_type(self, where: Where) -> type:
+        if self.default_load_type == "pandas":
+            return pd.DataFrame
+        if self.default_load_type == "arrow":
+            return pa.Table
+        try:
+            import polars as pl  # noqa: PLC0415 - optional
+        except ImportError:
+            raise UnsupportedTypeError(
+                "default_load_type is 'polars', which is not installed",
+                remedy="install marigold-assets[polars], or choose 'pandas' or 'arrow'",
+                **where,
+            ) from None
+        return pl.DataFrame
+
+
+def _shown_keys(slices: Sequence[PartitionSlice] | None) -> str | None:
+    keys = [str(slice_.partition_key) for slice_ in slices or ()]
+    return f"{keys[0]} ... {keys[-1]} ({len(keys)})" if len(keys) > 1 else (keys[0] if keys else None)
+
+
+def _code_version(context: dg.OutputContext) -> str | None:
+    return context.asset_spec.code_version if context.has_asset_key else None
+
+
+def _log_receipts(
+    context: dg.OutputContext, receipts: Sequence[Receipt], frame_columns: Sequence[tuple[str, str]] | None
+) -> Iterator[Any]:
+    """One materialization event a partition, each with what its own swap says."""
+    if len(receipts) == 1:
+        taken = context.output_metadata
+        context.add_output_metadata(
+            {key: value for key, value in report.metadata(receipts[0], frame_columns).items() if key not in taken}
+        )
+    output = dagster_internals.output_being_stored()
+    if not context.has_asset_key or dagster_internals.step_context_of(context) is None:
+        return
+    if output is None:
+        context.log.warning(
+            "This release of Dagster stores outputs in a way that marigold_assets does not know: the tags and, in range"
+            " runs, the metadata of single partitions are missing from the materialization events."
+        )
+        if len(receipts) == 1:
+            version = report.data_version(receipts[0].entry)
+            dg.AssetExecutionContext.get().set_data_version(context.asset_key, version)
+        return
+    yield from dagster_internals.materialization_events(
+        context,
+        output,
+        [
+            (
+                receipt.entry.partition_key,
+                report.data_version(receipt.entry),
+                {k: v for k, v in report.metadata(receipt, frame_columns).items() if k not in output.metadata},
+                report.tags(receipt.entry),
+            )
+            for receipt in receipts
+        ],
+    )

@@ -1,0 +1,133 @@
+"""From Dagster's words to the store's: asset key and metadata to a table, partition keys to slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from marigold_assets.errors import ConfigurationError, Where
+from marigold_assets.model import Condition, Equals, Interval, PartitionSlice, SwapOptions, TableName
+
+PARTITION_EXPR = "partition_expr"
+EVOLVE = "marigold/evolve"
+RENAMED_FROM = "marigold/renamed_from"
+DEFAULT_SCHEMA = "public"
+
+
+def table_of_asset(key: dg.AssetKey, metadata: Mapping[str, Any], configured_schema: str | None) -> TableName:
+    """The table of an asset, by the rules of ``dagster-duckdb``.
+
+    The schema is that of the asset's metadata, else the one configured, else the last part of the key's prefix, else
+    ``public``. The table is the last part of the key.
+    """
+    prefix = key.path[-2] if len(key.path) > 1 else None
+    schema = metadata.get("schema") or configured_schema or prefix or DEFAULT_SCHEMA
+    return TableName(schema=str(schema), name=key.path[-1])
+
+
+def table_of_output(name: str, metadata: Mapping[str, Any], configured_schema: str | None) -> TableName:
+    """The table of an op's output: ``table`` and ``schema`` of its metadata, else its name and the one configured."""
+    schema = metadata.get("schema") or configured_schema or DEFAULT_SCHEMA
+    return TableName(schema=str(schema), name=str(metadata.get("table") or name))
+
+
+def swap_options(metadata: Mapping[str, Any]) -> SwapOptions:
+    """What an asset opts in to by its metadata."""
+    renamed = metadata.get(RENAMED_FROM) or ()
+    former = (renamed,) if isinstance(renamed, str) else tuple(str(name) for name in renamed)
+    return SwapOptions(evolve=bool(metadata.get(EVOLVE)), renamed_from=former)
+
+
+def whole_table(table: TableName, owner: str) -> PartitionSlice:
+    """The slice of a table that is not partitioned."""
+    return PartitionSlice(table=table, partition_key=None, owner=owner)
+
+
+def slices_of_keys(
+    table: TableName,
+    owner: str,
+    *,
+    partitions_def: dg.PartitionsDefinition[Any],
+    keys: Sequence[str],
+    partition_expr: object,
+) -> tuple[PartitionSlice, ...]:
+    """The slices of some partitions of an asset.
+
+    Args:
+        table: The asset's table.
+        owner: The asset key as users see it.
+        partitions_def: Its partitions.
+        keys: Partition keys.
+        partition_expr: The ``partition_expr`` of its metadata: a column or SQL expression, or for a
+            multi-dimensional definition one of them a dimension.
+
+    Raises:
+        ConfigurationError: ``partition_expr`` is missing, incomplete or of the wrong kind.
+    """
+    where = Where(asset=owner, partition=keys[0] if keys else None, table=str(table))
+    if isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        expressions = _expressions_by_dimension(partitions_def, partition_expr, where)
+        return tuple(
+            PartitionSlice(
+                table=table,
+                partition_key=str(key),
+                conditions=tuple(
+                    _condition(dimension.partitions_def, part, expressions[dimension.name])
+                    for dimension, part in _split(partitions_def, key)
+                ),
+                owner=owner,
+            )
+            for key in keys
+        )
+    if not isinstance(partition_expr, str) or not partition_expr.strip():
+        raise ConfigurationError(
+            "the asset has partitions, but its metadata does not say which column they are in"
+            if partition_expr is None
+            else f"partition_expr is {partition_expr!r}, but one column or SQL expression is needed",
+            remedy='set metadata={"partition_expr": "<column or SQL expression>"} on the asset',
+            **where,
+        )
+    return tuple(
+        PartitionSlice(
+            table=table,
+            partition_key=str(key),
+            conditions=(_condition(partitions_def, str(key), partition_expr),),
+            owner=owner,
+        )
+        for key in keys
+    )
+
+
+def _condition(partitions_def: dg.PartitionsDefinition[Any], key: str, expression: str) -> Condition:
+    if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        window = partitions_def.time_window_for_partition_key(key)
+        return Interval(
+            expression=expression, start=window.start, end=window.end, timezone=partitions_def.timezone
+        )
+    return Equals(expression=expression, value=key)
+
+
+def _split(
+    partitions_def: dg.MultiPartitionsDefinition, key: str
+) -> list[tuple[dg.PartitionDimensionDefinition, str]]:
+    multi = key if isinstance(key, dg.MultiPartitionKey) else partitions_def.get_partition_key_from_str(key)
+    return [(dimension, multi.keys_by_dimension[dimension.name]) for dimension in partitions_def.partitions_defs]
+
+
+def _expressions_by_dimension(
+    partitions_def: dg.MultiPartitionsDefinition, partition_expr: object, where: Where
+) -> Mapping[str, str]:
+    names = [dimension.name for dimension in partitions_def.partitions_defs]
+    found = partition_expr if isinstance(partition_expr, Mapping) else {}
+    missing = [name for name in names if not isinstance(found.get(name), str) or not found[name].strip()]
+    if missing:
+        raise ConfigurationError(
+            f"partition_expr names no column for dimension {', '.join(map(repr, missing))}",
+            remedy='set metadata={"partition_expr": {'
+            + ", ".join(f'"{name}": "<column or SQL expression>"' for name in names)
+            + "}} on the asset",
+            **where,
+        )
+    return found

@@ -1,0 +1,57 @@
+"""What a swap says of itself in Dagster: metadata and tags of one materialization, under Dagster's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from marigold_assets.model import LedgerEntry, Receipt
+
+TOKEN = "marigold/fencing_token"  # noqa: S105 - the name of a metadata key
+SWAP_ID = "marigold/swap_id"
+CONTENT_HASH = "marigold/content_hash"
+CODE_VERSION = "marigold/code_version"
+
+
+def data_version(entry: LedgerEntry) -> dg.DataVersion:
+    """The content hash as Dagster's data version."""
+    return dg.DataVersion(entry.content_hash)
+
+
+def tags(entry: LedgerEntry) -> Mapping[str, str]:
+    """The tags of a materialization; Dagster adds its own for code, data and input versions."""
+    return {TOKEN: str(entry.token), SWAP_ID: entry.swap_id}
+
+
+def metadata(receipt: Receipt, frame_columns: Sequence[tuple[str, str]] | None) -> dict[str, Any]:
+    """The metadata of a materialization.
+
+    The keys are those of ``dagster-duckdb``. The table's name goes without the database, whose path may be a secret.
+
+    Args:
+        receipt: What was swapped.
+        frame_columns: Names and types of the columns in the words of the frame that was given, if it has any.
+    """
+    entry = receipt.entry
+    stored = [(column.name, column.type) for column in entry.columns]
+    row_count = "dagster/row_count" if entry.partition_key is None else "dagster/partition_row_count"
+    return {
+        row_count: dg.MetadataValue.int(entry.row_count),
+        "dagster/table_name": dg.MetadataValue.text(str(entry.table)),
+        "dagster/storage_kind": dg.MetadataValue.text("duckdb"),
+        "dagster/column_schema": _table_schema(stored),
+        "dataframe_columns": _table_schema(frame_columns or stored),
+        "Query": dg.MetadataValue.text(receipt.query),
+        TOKEN: dg.MetadataValue.int(entry.token),
+        SWAP_ID: dg.MetadataValue.text(entry.swap_id),
+        CONTENT_HASH: dg.MetadataValue.text(entry.content_hash),
+        CODE_VERSION: dg.MetadataValue.text(entry.provenance.code_version or "not declared"),
+    }
+
+
+def _table_schema(columns: Sequence[tuple[str, str]]) -> dg.TableSchemaMetadataValue:
+    return dg.MetadataValue.table_schema(
+        dg.TableSchema(columns=[dg.TableColumn(name=name, type=kind) for name, kind in columns])
+    )

@@ -1,0 +1,259 @@
+"""The same claim, swap, read and ledger for assets that write for themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pyarrow as pa
+from dagster_duckdb import DuckDBResource
+from pydantic import Field, PrivateAttr
+
+from marigold_assets import dagster_internals, frames, partitions, report
+from marigold_assets.attempt import begin_attempt, explained, owner_of, stand_in_attempt
+from marigold_assets.errors import ConfigurationError
+from marigold_assets.model import (
+    Attempt,
+    Claim,
+    LedgerEntry,
+    PartitionSlice,
+    Provenance,
+    Receipt,
+    TableName,
+    derive_swap_id,
+)
+from marigold_assets.stores.duckdb import DuckDBStore
+
+
+class FencedPartitionResource(DuckDBResource):
+    """A DuckDB database whose partitions are swapped under a fence, for assets that write for themselves.
+
+    It takes the settings of ``dagster_duckdb.DuckDBResource`` and can stand in for it.
+
+    Examples:
+        .. code-block:: python
+
+            @dg.asset(partitions_def=days, metadata={"partition_expr": "sale_date"})
+            def daily_sales(
+                context: dg.AssetExecutionContext, warehouse: FencedPartitionResource
+            ) -> dg.MaterializeResult:
+                orders = warehouse.read(context, "raw_orders", pd.DataFrame)
+                return warehouse.swap(context, clean(orders))
+    """
+
+    schema_: str | None = Field(
+        default=None, alias="schema", description="Schema of tables whose asset does not name one."
+    )
+    lock_timeout_seconds: float = Field(
+        default=180.0, description="Seconds to wait for a database that another process holds."
+    )
+
+    _attempt: Attempt | None = PrivateAttr(default=None)
+    _swaps: int = PrivateAttr(default=0)
+
+    @classmethod
+    def _is_dagster_maintained(cls) -> bool:
+        return False
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Draw the fencing token of this attempt, before any input is read."""
+        self._attempt = begin_attempt(self._store, context)
+
+    @property
+    def _store(self) -> DuckDBStore:
+        return DuckDBStore(
+            self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds
+        )
+
+    @contextmanager
+    def get_connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for anything else, as from ``DuckDBResource``. What it writes is neither fenced nor recorded.
+
+        The database is locked against other processes until the block ends.
+
+        Raises:
+            StoreBusyError: Another process held the database until the deadline.
+            StoreUnavailableError: The database cannot be opened.
+        """
+        with self._store.connector.share() as connection:
+            yield connection
+
+    def claim(self, context: dg.AssetExecutionContext, asset_key: dg.CoercibleToAssetKey | None = None) -> None:
+        """Say that this run is about to write its partitions of an asset, so that older runs are refused from now on.
+
+        A run of one partition has done so when it started; a range run has not.
+        """
+        key = _asset_key(context, asset_key)
+        with explained(context.instance, context.run.run_id):
+            claims = [
+                Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)
+            ]
+            self._store.claim(self._attempt_for(), claims)
+
+    def swap(
+        self,
+        context: dg.AssetExecutionContext,
+        rows: Any,
+        *,
+        asset_key: dg.CoercibleToAssetKey | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> dg.MaterializeResult[Any]:
+        """Replace the partitions that this step is about with the rows given.
+
+        Args:
+            context: The context of the asset.
+            rows: Any frame, reader, relation or SQL that the IO manager takes, holding all partitions of the step.
+            asset_key: Which asset, where the step makes several.
+            metadata: More metadata for the materialization.
+
+        Returns:
+            A result to return from the asset: data version, tags and metadata of the swap. An asset that returns
+            None instead is materialized with the same data version and metadata.
+
+        Raises:
+            dagster.Failure: The swap was refused, and repeating it cannot succeed.
+            StoreBusyError: The store stayed locked until the deadline.
+        """
+        key = _asset_key(context, asset_key)
+        with explained(context.instance, context.run.run_id):
+            slices = self._slices(context, key)
+            attempt = self._attempt_for()
+            self._swaps += 1
+            receipts = self._store.swap(
+                slices,
+                frames.to_rows(rows, slices[0].where),
+                attempt=attempt,
+                swap_id=derive_swap_id(
+                    attempt.run_id,
+                    attempt.token,
+                    str(context.op_handle),
+                    owner_of(key),
+                    context.retry_number,
+                    self._swaps,
+                ),
+                provenance=Provenance(
+                    code_version=context.assets_def.specs_by_key[key].code_version,
+                    step=str(context.op_handle),
+                    backfill_id=context.run.tags.get("dagster/backfill"),
+                ),
+                options=partitions.swap_options(context.assets_def.specs_by_key[key].metadata),
+            )
+        return self._reported(context, key, receipts, frames.described_columns(rows), metadata or {})
+
+    def read(
+        self,
+        context: dg.AssetExecutionContext,
+        asset_key: dg.CoercibleToAssetKey,
+        frame_type: object = pa.Table,
+        *,
+        columns: Sequence[str] | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> Any:
+        """Read another asset of the same database, in one snapshot.
+
+        Args:
+            context: The context of the asset that reads.
+            asset_key: The asset to read.
+            frame_type: As the annotation of an input would say: ``pd.DataFrame``, ``pl.LazyFrame``, ``str``, ...
+            columns: Columns wanted; all by default.
+            keys: Partitions wanted. By default those that this step's partitions map to, or the whole table where the
+                asset is not an input of this step.
+
+        Raises:
+            dagster.Failure: Table, column or partition expression do not exist.
+            StoreBusyError: The store stayed locked until the deadline.
+        """
+        key = dg.AssetKey.from_coercible(asset_key)
+        with explained(context.instance, context.run.run_id):
+            table, slices = self._upstream(context, key, keys)
+            where = {"asset": owner_of(key), "table": str(table)}
+            return frames.load(self._store, (table, slices, columns), frame_type, where)
+
+    def ledger(self, asset_key: dg.CoercibleToAssetKey | None = None) -> tuple[LedgerEntry, ...]:
+        """The record of swaps in order: of one asset, or of the whole database."""
+        entries = self._store.ledger()
+        if asset_key is None:
+            return entries
+        owner = owner_of(dg.AssetKey.from_coercible(asset_key))
+        return tuple(entry for entry in entries if entry.owner == owner)
+
+    def _attempt_for(self) -> Attempt:
+        if self._attempt is None:
+            self._attempt = stand_in_attempt(self._store)
+        return self._attempt
+
+    def _slices(self, context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[PartitionSlice, ...]:
+        spec = context.assets_def.specs_by_key[key]
+        table = partitions.table_of_asset(key, spec.metadata, self.schema_)
+        if spec.partitions_def is None:
+            return (partitions.whole_table(table, owner_of(key)),)
+        return partitions.slices_of_keys(
+            table,
+            owner_of(key),
+            partitions_def=spec.partitions_def,
+            keys=[str(k) for k in context.partition_keys],
+            partition_expr=spec.metadata.get(partitions.PARTITION_EXPR),
+        )
+
+    def _upstream(
+        self, context: dg.AssetExecutionContext, key: dg.AssetKey, keys: Sequence[str] | None
+    ) -> tuple[TableName, tuple[PartitionSlice, ...] | None]:
+        node = dagster_internals.upstream_node(context, key)
+        metadata = node.metadata if node is not None else {}
+        table = partitions.table_of_asset(key, metadata, self.schema_)
+        partitions_def = node.partitions_def if node is not None else None
+        if partitions_def is None:
+            return table, None
+        if keys is None:
+            keys = context.asset_partition_keys_for_input(_input_name(context, key))
+        return table, partitions.slices_of_keys(
+            table,
+            owner_of(key),
+            partitions_def=partitions_def,
+            keys=keys,
+            partition_expr=metadata.get(partitions.PARTITION_EXPR),
+        )
+
+    def _reported(
+        self,
+        context: dg.AssetExecutionContext,
+        key: dg.AssetKey,
+        receipts: Sequence[Receipt],
+        frame_columns: Sequence[tuple[str, str]] | None,
+        metadata: Mapping[str, Any],
+    ) -> dg.MaterializeResult[Any]:
+        described = [{**report.metadata(receipt, frame_columns), **metadata} for receipt in receipts]
+        for receipt, one in zip(receipts, described, strict=True):
+            context.add_asset_metadata(one, asset_key=key, partition_key=receipt.entry.partition_key)
+        if len(receipts) > 1:
+            return dg.MaterializeResult(asset_key=key)
+        entry = receipts[0].entry
+        context.set_data_version(key, report.data_version(entry))
+        return dg.MaterializeResult(
+            asset_key=key, data_version=report.data_version(entry), tags=report.tags(entry)
+        )
+
+
+def _asset_key(context: dg.AssetExecutionContext, given: dg.CoercibleToAssetKey | None) -> dg.AssetKey:
+    if given is not None:
+        return dg.AssetKey.from_coercible(given)
+    keys = sorted(context.selected_asset_keys)
+    if len(keys) != 1:
+        raise ConfigurationError(
+            "the step makes several assets", remedy=f"say which: asset_key={owner_of(keys[0])!r}, for example"
+        )
+    return keys[0]
+
+
+def _input_name(context: dg.AssetExecutionContext, key: dg.AssetKey) -> str:
+    names = {found: name for name, found in context.assets_def.keys_by_input_name.items()}
+    if key not in names:
+        raise ConfigurationError(
+            f"{owner_of(key)!r} is not an input or a dependency of this asset",
+            remedy=f"add deps=[{owner_of(key)!r}] to the asset, or pass the partition keys wanted",
+            asset=owner_of(context.assets_def.key),
+        )
+    return names[key]
