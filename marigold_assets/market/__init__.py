@@ -6,7 +6,5 @@ import warnings
 
 import dagster as dg
 
-# Dagster says "beta" for each backfill policy and "preview" for each partitioned check. The market uses both
-# on purpose; whoever starts it should see their own warnings only.
+# Dagster says "beta" for every backfill policy. The market wants its policy, and a console without that line.
 warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
-warnings.filterwarnings("ignore", message="Specifying a partitions_def", category=dg.PreviewWarning)

@@ -1,0 +1,115 @@
+"""From orders to report through a real warehouse, exact to the cent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date
+
+import pytest
+
+from marigold_assets.market.orders import orders_of
+
+DAILY = ["raw_orders", "daily_sales"]
+EVE, CLOSED, AFTER = "2024-12-24", "2024-12-25", "2024-12-26"
+
+
+def revenue_by_hand(*days: str) -> Counter[str]:
+    """Each store's cents over `days`, with Python integers and no table in between."""
+    cents: Counter[str] = Counter()
+    for day in days:
+        once_each = {row["order_id"]: row for row in orders_of(date.fromisoformat(day)).to_dict("records")}
+        for row in once_each.values():
+            cents[row["store"]] += row["amount_cents"]
+    return cents
+
+
+def test_a_days_sales_are_its_orders_to_the_cent(materialize, query):
+    materialize(DAILY, EVE)
+    sums = query("SELECT store, sum(revenue_cents)::BIGINT FROM market.daily_sales GROUP BY store")
+    assert dict(sums) == revenue_by_hand(EVE)
+
+
+def test_revenue_is_what_was_sold_less_what_was_given_back(materialize, query):
+    materialize(DAILY, EVE)
+    exact = "bool_and(revenue_cents = gross_cents - refunded_cents)"
+    both = "sum(gross_cents) > 0 AND sum(refunded_cents) > 0"
+    assert query(f"SELECT {exact}, {both} FROM market.daily_sales") == [(True, True)]
+
+
+def test_sales_count_every_order_once_refunds_and_unknown_customers_included(materialize, query):
+    materialize(DAILY, EVE)
+    once_each = orders_of(date.fromisoformat(EVE)).drop_duplicates("order_id")
+    [counted] = query(
+        "SELECT sum(orders)::INT, sum(refunds)::INT, sum(unknown_customers)::INT FROM market.daily_sales"
+    )
+    refunds = int((once_each["status"] == "refund").sum())
+    assert counted == (len(once_each) - refunds, refunds, int(once_each["customer_id"].isna().sum()))
+
+
+def test_late_orders_are_stored_on_the_shops_day(materialize, query):
+    materialize(["raw_orders"], EVE)
+    assert query("SELECT DISTINCT sale_date FROM market.raw_orders") == [(date.fromisoformat(EVE),)]
+    last = "max(strftime(timezone('Europe/Madrid', ordered_at), '%Y-%m-%d %H:%M:%S'))"
+    assert query(f"SELECT {last} FROM market.raw_orders") == [(f"{EVE} 23:59:59",)]
+
+
+@pytest.mark.parametrize("first_day", [CLOSED, EVE])
+def test_the_tables_have_the_same_types_whichever_day_comes_first(materialize, query, first_day):
+    materialize(DAILY, first_day)
+    types = dict(query("SELECT column_name, column_type FROM (DESCRIBE market.raw_orders)"))
+    assert types == {
+        "order_id": "VARCHAR",
+        "ordered_at": "TIMESTAMP WITH TIME ZONE",
+        "sale_date": "DATE",
+        "store": "VARCHAR",
+        "product": "VARCHAR",
+        "customer_id": "VARCHAR",
+        "quantity": "BIGINT",
+        "amount_cents": "BIGINT",
+        "status": "VARCHAR",
+    }
+    sales = dict(query("SELECT column_name, column_type FROM (DESCRIBE market.daily_sales)"))
+    assert set(sales.values()) == {"DATE", "VARCHAR", "BIGINT"}
+
+
+def test_a_closed_day_is_materialized_without_rows(materialize, query):
+    result = materialize(DAILY, CLOSED)
+    assert result.success
+    assert query("SELECT count(*) FROM market.daily_sales") == [(0,)]
+
+
+def test_rebuilding_a_day_changes_nothing(materialize, query):
+    everything = "SELECT * FROM market.raw_orders ORDER BY ALL"
+    for day in (EVE, AFTER):
+        materialize(DAILY, day)
+    before = query(everything)
+    materialize(DAILY, EVE)
+    assert query(everything) == before
+
+
+def test_a_range_run_stores_what_single_days_store(materialize, query):
+    everything = "SELECT * FROM market.daily_sales ORDER BY ALL"
+    for day in (EVE, CLOSED, AFTER):
+        materialize(DAILY, day)
+    day_by_day = query(everything)
+    materialize(DAILY, (EVE, AFTER))
+    assert query(everything) == day_by_day
+
+
+def test_the_report_reads_every_day_there_is(materialize, query):
+    for day in (EVE, CLOSED, AFTER, "2025-01-02"):
+        materialize(DAILY, day)
+    materialize(["revenue_report"])
+    report = query("SELECT month, store, days, revenue_cents FROM market.revenue_report ORDER BY ALL")
+    december, january = revenue_by_hand(EVE, AFTER), revenue_by_hand("2025-01-02")
+    assert report == [("2024-12", store, 2, december[store]) for store in sorted(december)] + [
+        ("2025-01", store, 1, january[store]) for store in sorted(january)
+    ]
+
+
+def test_a_nightly_run_of_one_day_still_reports_on_all_days(materialize, query):
+    materialize(DAILY, EVE)
+    materialize([*DAILY, "revenue_report"], AFTER)
+    assert query("SELECT sum(revenue_cents)::BIGINT FROM market.revenue_report") == [
+        (revenue_by_hand(EVE, AFTER).total(),)
+    ]
