@@ -39,9 +39,7 @@ def test_revenue_is_what_was_sold_less_what_was_given_back(materialize, query):
 def test_sales_count_every_order_once_refunds_and_unknown_customers_included(materialize, query):
     materialize(DAILY, EVE)
     once_each = orders_of(date.fromisoformat(EVE)).drop_duplicates("order_id")
-    [counted] = query(
-        "SELECT sum(orders)::INT, sum(refunds)::INT, sum(unknown_customers)::INT FROM market.daily_sales"
-    )
+    [counted] = query("SELECT sum(orders)::INT, sum(refunds)::INT, sum(unknown_customers)::INT FROM market.daily_sales")
     refunds = int((once_each["status"] == "refund").sum())
     assert counted == (len(once_each) - refunds, refunds, int(once_each["customer_id"].isna().sum()))
 

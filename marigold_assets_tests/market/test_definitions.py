@@ -40,23 +40,23 @@ def tick(instant: datetime) -> dg.RunRequest | dg.SkipReason:
     return nightly(dg.build_schedule_context(scheduled_execution_time=instant))
 
 
+@pytest.mark.processes
 def test_the_warehouse_is_the_same_from_every_working_directory(tmp_path):
     assert warehouse_seen_from(tmp_path) == str(PROJECT / "data" / "marigold_market.duckdb")
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_the_warehouse_can_lie_elsewhere_and_loading_the_definitions_does_not_make_its_folder(tmp_path):
-    elsewhere = tmp_path / "not yet" / "market.duckdb"
+    elsewhere = tmp_path / "not yet" / "warehouse.duckdb"
     assert warehouse_seen_from(tmp_path, MARIGOLD_MARKET_DB=str(elsewhere)) == str(elsewhere)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_first_run_makes_the_folder_of_the_warehouse(tmp_path, instance):
-    elsewhere = tmp_path / "not yet" / "market.duckdb"
+    elsewhere = tmp_path / "not yet" / "warehouse.duckdb"
     io_manager = definitions.MarketIOManager(database=str(elsewhere), schema="market")
-    dg.materialize(
-        [raw_orders], partition_key="2024-01-01", resources={"io_manager": io_manager}, instance=instance
-    )
+    dg.materialize([raw_orders], partition_key="2024-01-01", resources={"io_manager": io_manager}, instance=instance)
     assert elsewhere.exists()
 
 

@@ -13,6 +13,8 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.processes
+
 
 def market(*arguments: str, warehouse: Path, home: Path | None = None) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
