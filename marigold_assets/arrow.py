@@ -39,7 +39,7 @@ def storable_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(_storable_type(field.type, field.name)) for field in schema])
 
 
-def _storable_type(kind: pa.DataType, name: str) -> pa.DataType:  # noqa: PLR0911, C901 - one line a type
+def _storable_type(kind: pa.DataType, name: str) -> pa.DataType:  # noqa: C901 - one line a type
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name in {"arrow.json", "arrow.uuid"}:
             return kind
@@ -103,7 +103,8 @@ def _duration(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
     layout = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
     chunks = []
     for chunk in column.chunks:
-        raw = np.frombuffer(chunk.buffers()[1] or b"", dtype=layout)[chunk.offset : chunk.offset + len(chunk)]
+        stored = np.frombuffer(memoryview(chunk.buffers()[1] or b""), dtype=layout)
+        raw = stored[chunk.offset : chunk.offset + len(chunk)]
         valid = np.asarray(chunk.is_valid())
         if raw["months"][valid].any():
             return None
@@ -117,12 +118,12 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     frame: pd.DataFrame = table.to_pandas(date_as_object=False)
     for field in table.schema:
         column = table.column(field.name)
-        if pa.types.is_integer(field.type) and field.type.bit_width == 64 and column.null_count:  # noqa: PLR2004
-            extremes = pc.min_max(column).as_py()
+        if pa.types.is_integer(field.type) and field.type.bit_width == 64 and column.null_count:
+            extremes: Any = pc.min_max(column).as_py()
             if max(abs(extremes["min"] or 0), abs(extremes["max"] or 0)) > _EXACT_IN_FLOAT:
                 # pandas would make floats of integers with gaps, and round them.
-                frame[field.name] = column.to_pandas(types_mapper=_nullable_integers.get)
+                frame[field.name] = column.to_pandas(types_mapper=_NULLABLE.get)
     return frame
 
 
-_nullable_integers = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+_NULLABLE: Any = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}

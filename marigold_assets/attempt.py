@@ -64,7 +64,7 @@ def claims_of_range_step() -> list[Claim]:
         context = dg.AssetExecutionContext.get()
     except (dg.DagsterInvariantViolationError, TypeError):  # not in a step, or in that of an op
         return []
-    if not isinstance(context, dg.AssetExecutionContext) or RANGE_START_TAG not in context.run.tags:
+    if RANGE_START_TAG not in context.run.tags:
         return []
     return [
         Claim(owner=owner_of(asset), partition_key=str(key))

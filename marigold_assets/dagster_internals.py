@@ -31,9 +31,7 @@ def planned_asset_keys(instance: dg.DagsterInstance, run: dg.DagsterRun) -> froz
     plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
     wanted = set(plan.step_keys_to_execute)
     properties = (output.properties for step in plan.steps if step.key in wanted for output in step.outputs)
-    return frozenset(
-        found.asset_key for found in properties if found is not None and found.asset_key is not None
-    )
+    return frozenset(found.asset_key for found in properties if found is not None and found.asset_key is not None)
 
 
 def upstream_node(context: dg.AssetExecutionContext, key: dg.AssetKey) -> BaseAssetNode | None:
@@ -85,7 +83,7 @@ def materialization_events(
     }
     # Multi-dimensional keys are strings with more to them, from which Dagster makes a tag a dimension.
     dagster_keys = {str(key): key for key in (context.asset_partition_keys if context.has_asset_partitions else ())}
-    batch_id = generate_event_batch_id()
+    batch_id: str = generate_event_batch_id()  # type: ignore[no-untyped-call]
     for number, (key, data_version, metadata, tags) in enumerate(partitions):
         one = dg.Output(
             value=None,

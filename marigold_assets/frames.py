@@ -72,7 +72,7 @@ def empty(wanted: object, where: Where) -> Any:
 def _item_of_dict(wanted: object) -> object:
     origin, parameters = typing.get_origin(wanted), typing.get_args(wanted)
     is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
-    return parameters[1] if is_mapping and len(parameters) == 2 and parameters[0] is str else None  # noqa: PLR2004
+    return parameters[1] if is_mapping and len(parameters) == 2 and parameters[0] is str else None
 
 
 def _frame_type(wanted: object, where: Where) -> FrameType:
@@ -213,17 +213,13 @@ def _load_reader(store: PartitionStore, arguments: ReadArguments) -> pa.RecordBa
 
 FRAME_TYPES: tuple[FrameType, ...] = (
     FrameType(name="pandas.DataFrame", matches=_is_pandas, of_table=to_pandas),
-    FrameType(
-        name="polars.DataFrame", matches=lambda kind: _is_polars(kind, "DataFrame"), of_table=_polars_frame
-    ),
+    FrameType(name="polars.DataFrame", matches=lambda kind: _is_polars(kind, "DataFrame"), of_table=_polars_frame),
     FrameType(
         name="polars.LazyFrame",
         matches=lambda kind: _is_polars(kind, "LazyFrame"),
         of_table=lambda table: _polars_frame(table).lazy(),
     ),
-    FrameType(
-        name="pyarrow.Table", matches=lambda kind: issubclass(kind, pa.Table), of_table=lambda table: table
-    ),
+    FrameType(name="pyarrow.Table", matches=lambda kind: issubclass(kind, pa.Table), of_table=lambda table: table),
     FrameType(
         name="pyarrow.RecordBatchReader",
         matches=lambda kind: issubclass(kind, pa.RecordBatchReader),

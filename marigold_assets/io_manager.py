@@ -73,7 +73,9 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         """Draw the fencing token of this attempt, before any input is read."""
         self._attempt = begin_attempt(self._store, context)
 
-    def handle_output(self, context: dg.OutputContext, obj: Any) -> Iterator[Any]:
+    def handle_output(  # type: ignore[override]  # Dagster also takes a generator of events
+        self, context: dg.OutputContext, obj: Any
+    ) -> Iterator[Any]:
         """Swap what a step returned into its partitions and log one materialization a partition."""
         step = dagster_internals.step_context_of(context)
         instance, run_id = (step.instance, step.run_id) if step is not None else (None, None)
@@ -103,13 +105,9 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
 
     @property
     def _store(self) -> DuckDBStore:
-        return DuckDBStore(
-            self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds
-        )
+        return DuckDBStore(self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds)
 
-    def _swap(
-        self, context: dg.OutputContext, slices: Sequence[PartitionSlice], obj: Any
-    ) -> tuple[Receipt, ...]:
+    def _swap(self, context: dg.OutputContext, slices: Sequence[PartitionSlice], obj: Any) -> tuple[Receipt, ...]:
         step = dagster_internals.step_context_of(context)
         attempt = self._attempt or stand_in_attempt(self._store)
         return self._store.swap(
@@ -149,9 +147,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             partition_expr=metadata.get(partitions.PARTITION_EXPR),
         )
 
-    def _input_slices(
-        self, context: dg.InputContext
-    ) -> tuple[TableName, tuple[PartitionSlice, ...] | None, str]:
+    def _input_slices(self, context: dg.InputContext) -> tuple[TableName, tuple[PartitionSlice, ...] | None, str]:
         upstream = context.upstream_output
         metadata: Mapping[str, Any] = (upstream.definition_metadata if upstream is not None else None) or {}
         if not context.has_asset_key:

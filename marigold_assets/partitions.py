@@ -103,15 +103,11 @@ def slices_of_keys(
 def _condition(partitions_def: dg.PartitionsDefinition[Any], key: str, expression: str) -> Condition:
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         window = partitions_def.time_window_for_partition_key(key)
-        return Interval(
-            expression=expression, start=window.start, end=window.end, timezone=partitions_def.timezone
-        )
+        return Interval(expression=expression, start=window.start, end=window.end, timezone=partitions_def.timezone)
     return Equals(expression=expression, value=key)
 
 
-def _split(
-    partitions_def: dg.MultiPartitionsDefinition, key: str
-) -> list[tuple[dg.PartitionDimensionDefinition, str]]:
+def _split(partitions_def: dg.MultiPartitionsDefinition, key: str) -> list[tuple[dg.PartitionDimensionDefinition, str]]:
     multi = key if isinstance(key, dg.MultiPartitionKey) else partitions_def.get_partition_key_from_str(key)
     return [(dimension, multi.keys_by_dimension[dimension.name]) for dimension in partitions_def.partitions_defs]
 

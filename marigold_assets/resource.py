@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
 from marigold_assets.attempt import begin_attempt, explained, owner_of, stand_in_attempt
-from marigold_assets.errors import ConfigurationError
+from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.model import (
     Attempt,
     Claim,
@@ -64,9 +64,7 @@ class FencedPartitionResource(DuckDBResource):
 
     @property
     def _store(self) -> DuckDBStore:
-        return DuckDBStore(
-            self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds
-        )
+        return DuckDBStore(self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds)
 
     @contextmanager
     def get_connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -88,9 +86,7 @@ class FencedPartitionResource(DuckDBResource):
         """
         key = _asset_key(context, asset_key)
         with explained(context.instance, context.run.run_id):
-            claims = [
-                Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)
-            ]
+            claims = [Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)]
             self._store.claim(self._attempt_for(), claims)
 
     def swap(
@@ -169,7 +165,7 @@ class FencedPartitionResource(DuckDBResource):
         key = dg.AssetKey.from_coercible(asset_key)
         with explained(context.instance, context.run.run_id):
             table, slices = self._upstream(context, key, keys)
-            where = {"asset": owner_of(key), "table": str(table)}
+            where = Where(asset=owner_of(key), table=str(table))
             return frames.load(self._store, (table, slices, columns), frame_type, where)
 
     def ledger(self, asset_key: dg.CoercibleToAssetKey | None = None) -> tuple[LedgerEntry, ...]:
@@ -232,15 +228,13 @@ class FencedPartitionResource(DuckDBResource):
             return dg.MaterializeResult(asset_key=key)
         entry = receipts[0].entry
         context.set_data_version(key, report.data_version(entry))
-        return dg.MaterializeResult(
-            asset_key=key, data_version=report.data_version(entry), tags=report.tags(entry)
-        )
+        return dg.MaterializeResult(asset_key=key, data_version=report.data_version(entry), tags=report.tags(entry))
 
 
 def _asset_key(context: dg.AssetExecutionContext, given: dg.CoercibleToAssetKey | None) -> dg.AssetKey:
     if given is not None:
         return dg.AssetKey.from_coercible(given)
-    keys = sorted(context.selected_asset_keys)
+    keys: list[dg.AssetKey] = sorted(context.selected_asset_keys)
     if len(keys) != 1:
         raise ConfigurationError(
             "the step makes several assets", remedy=f"say which: asset_key={owner_of(keys[0])!r}, for example"
@@ -249,7 +243,7 @@ def _asset_key(context: dg.AssetExecutionContext, given: dg.CoercibleToAssetKey 
 
 
 def _input_name(context: dg.AssetExecutionContext, key: dg.AssetKey) -> str:
-    names = {found: name for name, found in context.assets_def.keys_by_input_name.items()}
+    names: dict[dg.AssetKey, str] = {found: name for name, found in context.assets_def.keys_by_input_name.items()}
     if key not in names:
         raise ConfigurationError(
             f"{owner_of(key)!r} is not an input or a dependency of this asset",
