@@ -106,9 +106,7 @@ def align(table: Sequence[Column], source: Sequence[Column], *, where: Where, ev
             selection.append(_guarded(column, target))
     return Alignment(
         selection=tuple(selection),
-        additions=tuple(
-            Column(name=c.name, type="INTEGER" if c.type in NULL_TYPES else c.type) for c in added
-        ),
+        additions=tuple(Column(name=c.name, type="INTEGER" if c.type in NULL_TYPES else c.type) for c in added),
         widenings=tuple(widenings),
         retypings=tuple(retypings),
     )
@@ -129,9 +127,7 @@ def _mismatch(added: Sequence[Column], missing: Sequence[Column], where: Where) 
     parts, remedies = [], []
     if added:
         parts.append(f"the rows have columns that the table has not: {_names(added)}")
-        remedies.append(
-            'drop them, or let the table grow with metadata={"marigold/evolve": True} on the asset'
-        )
+        remedies.append('drop them, or let the table grow with metadata={"marigold/evolve": True} on the asset')
     if missing:
         parts.append(f"the rows lack columns of the table: {_names(missing)}")
         remedies.append("return every column of the table (NULL where there is no value)")
@@ -208,9 +204,7 @@ def _same_fields(source: str, target: str) -> bool:
     for (name, child), (other_name, other) in zip(a.children, b.children, strict=True):
         if str(child) in NULL_TYPES or str(child) == str(other):
             same = True
-        elif isinstance(child, duckdb.sqltypes.DuckDBPyType) and isinstance(
-            other, duckdb.sqltypes.DuckDBPyType
-        ):
+        elif isinstance(child, duckdb.sqltypes.DuckDBPyType) and isinstance(other, duckdb.sqltypes.DuckDBPyType):
             same = _same_kind(str(child), str(other))
         else:
             same = False
@@ -246,9 +240,7 @@ def _supertype(source: str, target: str) -> str:
     """The narrowest type that DuckDB knows to hold both, or the target's where it knows none."""
     with duckdb.connect() as scratch:
         try:
-            row = scratch.execute(
-                f"SELECT typeof([CAST(NULL AS {target}), CAST(NULL AS {source})])"
-            ).fetchone()
+            row = scratch.execute(f"SELECT typeof([CAST(NULL AS {target}), CAST(NULL AS {source})])").fetchone()
         except duckdb.Error:
             return target
     return str(row[0]).removesuffix("[]") if row else target
