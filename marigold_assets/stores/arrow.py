@@ -48,9 +48,7 @@ def refuse_unusable_names(schema: pa.Schema, where: Where) -> None:
         )
 
 
-def fit(
-    stored: pa.Table | None, given: pa.Table, *, where: Where, options: SwapOptions
-) -> tuple[pa.Table, pa.Table]:
+def fit(stored: pa.Table | None, given: pa.Table, *, where: Where, options: SwapOptions) -> tuple[pa.Table, pa.Table]:
     """Bring stored and given rows to one schema.
 
     Returns:
@@ -106,9 +104,7 @@ def _family(kind: pa.DataType) -> str:
     return next((name for name, holds in families if holds), str(kind))
 
 
-def _common(
-    name: str, stored: pa.ChunkedArray, given: pa.ChunkedArray, *, where: Where, evolve: bool
-) -> pa.DataType:
+def _common(name: str, stored: pa.ChunkedArray, given: pa.ChunkedArray, *, where: Where, evolve: bool) -> pa.DataType:
     """The type that a column has after the swap."""
     mine, theirs = stored.type, given.type
     if mine == theirs or pa.types.is_null(theirs):

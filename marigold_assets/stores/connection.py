@@ -36,12 +36,8 @@ Config = Mapping[str, Any]
 
 _QUEUE_POLL_SECONDS = 0.005
 _RETRY_CAP_SECONDS = 0.25
-_OWN_PROCESS_SECONDS = (
-    10.0  # a connection with other settings in this very process rarely goes away by waiting
-)
-_VIEW = re.compile(
-    r"can only (delete from|insert into|update) base table|is not an table|ALTER VIEW", re.IGNORECASE
-)
+_OWN_PROCESS_SECONDS = 10.0  # a connection with other settings in this very process rarely goes away by waiting
+_VIEW = re.compile(r"can only (delete from|insert into|update) base table|is not an table|ALTER VIEW", re.IGNORECASE)
 _SECRET_NAME = re.compile(r"secret|token|password|passwd|key|credential", re.IGNORECASE)
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 
@@ -68,7 +64,7 @@ class Secrets:
         hidden = {
             value
             for name, value in _leaves(config)
-            if len(value) > 3  # noqa: PLR2004 - hiding "on" or "1GB" would garble every message
+            if len(value) > 3
             and (_SECRET_NAME.search(name) or (value in from_environment and name != "custom_user_agent"))
         }
         variable = next((name for name, value in sorted(os.environ.items()) if value == database), None)
@@ -106,9 +102,7 @@ class Connector:
         timeout_seconds: How long to wait for the file before giving up.
     """
 
-    def __init__(
-        self, database: str, *, config: Config | None = None, timeout_seconds: float = 180.0
-    ) -> None:
+    def __init__(self, database: str, *, config: Config | None = None, timeout_seconds: float = 180.0) -> None:
         self._config = dict(config or {})
         self.secrets = Secrets.of(database, self._config)
         self._timeout = timeout_seconds
@@ -181,6 +175,8 @@ class Connector:
 
     @contextmanager
     def _queue(self, deadline: float, owner: str, *, required: bool = True) -> Iterator[None]:
+        if not self._lock_path.parent.is_dir():  # or the lock would create it, and a mistyped path go unnoticed
+            raise self._unavailable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
         lock = FileLock(self._lock_path, poll_interval=_QUEUE_POLL_SECONDS)
         try:
             lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
@@ -220,9 +216,7 @@ class Connector:
                     with suppress(duckdb.ConnectionException):
                         return duckdb.connect(str(self.path), config=self._config)
                 if time.monotonic() >= own_deadline:
-                    raise self._busy(
-                        "this very process, with other settings (see 'connection_config')"
-                    ) from None
+                    raise self._busy("this very process, with other settings (see 'connection_config')") from None
             except duckdb.IOException as error:
                 holder = _HOLDER.search(str(error))
                 if holder is None and "Could not set lock" not in str(error):
@@ -230,9 +224,17 @@ class Connector:
                 if time.monotonic() >= deadline:
                     raise self._busy(_named(holder)) from None
             except (duckdb.Error, OSError, RuntimeError) as error:
-                raise self.translate(error) from None
+                raise self._refusal(error) from None
             time.sleep(min(random.uniform(0.0, delay), max(0.0, deadline - time.monotonic())))  # noqa: S311 - jitter
             delay = min(delay * 2, _RETRY_CAP_SECONDS)
+
+    def _refusal(self, error: BaseException) -> MarigoldError:
+        if isinstance(error, duckdb.InvalidInputException | duckdb.CatalogException):
+            return ConfigurationError(
+                f"the database does not accept a setting: {self.secrets.scrub(str(error))}",
+                remedy="correct 'connection_config'",
+            )
+        return self.translate(error)
 
     def _busy(self, holder: str) -> StoreBusyError:
         return StoreBusyError(
@@ -243,11 +245,9 @@ class Connector:
     def _unavailable(self, error: BaseException) -> StoreUnavailableError:
         detail = self.secrets.scrub(f"{type(error).__name__}: {error}")
         problem, remedy = self._diagnosis(error)
-        return StoreUnavailableError(
-            f"database {self.secrets.database} {problem}", remedy=remedy, detail=detail
-        )
+        return StoreUnavailableError(f"database {self.secrets.database} {problem}", remedy=remedy, detail=detail)
 
-    def _diagnosis(self, error: BaseException) -> tuple[str, str]:
+    def _diagnosis(self, error: BaseException) -> tuple[str, str]:  # noqa: PLR0911 - a table would be no clearer
         text = str(error)
         number = error.errno if isinstance(error, OSError) else None
         shown = self.secrets.database == str(self.path)
@@ -294,9 +294,7 @@ class Connector:
             if isinstance(error, kinds):
                 return build(text, place)
         unavailable = self._unavailable(error)
-        return StoreUnavailableError(
-            unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place
-        )
+        return StoreUnavailableError(unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place)
 
 
 def _named(holder: re.Match[str] | None) -> str:

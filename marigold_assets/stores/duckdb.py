@@ -33,7 +33,7 @@ from marigold_assets.model import (
     TableName,
     fold,
 )
-from marigold_assets.stores import fence, measure, sql
+from marigold_assets.stores import fence, ledger, measure, sql
 from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Config, Connector, is_conflict
 from marigold_assets.stores.session import Session, StatementObserver
@@ -184,7 +184,7 @@ class DuckDBStore(PartitionStore):
         if not self._connector.path.exists():
             return ()
         with self._connector.read() as connection:
-            return fence.entries(Session(connection, self._observer).execute, where, parameters)
+            return ledger.entries(Session(connection, self._observer).execute, where, parameters)
 
     def _settle(self, job: SwapJob, error: duckdb.Error) -> tuple[Receipt, ...]:
         """Find out from the ledger whether a COMMIT that raised has committed (S9).

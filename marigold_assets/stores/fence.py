@@ -1,4 +1,4 @@
-"""The fence and the ledger as SQL, inside a transaction that somebody else began.
+"""The fence as SQL, inside a transaction that somebody else began.
 
 Four tables in schema ``marigold`` of the very database that holds the data, so that all commit together:
 
@@ -6,7 +6,7 @@ Four tables in schema ``marigold`` of the very database that holds the data, so 
   that inserts into the others updates it first: two inserts do not conflict in DuckDB, two updates of a row do.
 * ``claims``: which run meant to write which partition, under its first token.
 * ``fence``: per slice the high-water mark, which is the highest token that has committed to it. Never deleted.
-* ``ledger``: one row a swap and partition, never changed.
+* ``ledger``: one row a swap and partition, never changed (see :mod:`marigold_assets.stores.ledger`).
 
 None has a primary key: with one, DuckDB up to 2.0 does not check an update from a stale snapshot against a committed
 in-place update. A plain UPDATE of an existing row is checked; its row count is the verdict.
@@ -14,25 +14,19 @@ in-place update. A plain UPDATE of an existing row is checked; its row count is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from marigold_assets.errors import ConfigurationError, FencedOutError, TableOwnedError
 from marigold_assets.model import (
     Attempt,
     Claim,
-    Column,
     FencingToken,
-    LedgerEntry,
     PartitionSlice,
-    Provenance,
     TableName,
 )
 
@@ -40,8 +34,6 @@ SCHEMA = "marigold"
 FORMAT = 1
 
 _ROWS_A_STATEMENT = 1_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 Rows = list[tuple[Any, ...]]
 Execute = Callable[..., Rows]
 """Runs one statement to its end: ``execute(label, sql, parameters)``."""
@@ -62,10 +54,6 @@ CREATE TABLE {SCHEMA}.ledger (
     columns VARCHAR NOT NULL, code_version VARCHAR, step VARCHAR, backfill_id VARCHAR, inputs VARCHAR NOT NULL,
     committed_at TIMESTAMPTZ NOT NULL);
 """
-_LEDGER_COLUMNS = (
-    "position, table_schema, table_name, owner, partition_key, run_id, token, swap_id, row_count, content_hash,"
-    " column_hashes, columns, code_version, step, backfill_id, inputs, epoch_us(committed_at)"
-)
 
 
 def ensure_tables(execute: Execute) -> None:
@@ -92,14 +80,19 @@ def ensure_tables(execute: Execute) -> None:
 
 
 def draw_token(execute: Execute) -> FencingToken:
-    """Take the next token."""
-    execute("draw token", f"UPDATE {SCHEMA}.counter SET last_token = last_token + 1")
+    """Take the next token, and conflict with whoever inserts here (see :func:`touch_counter`)."""
+    # Two updates of a row conflict only where they write the same column: so the position moves too.
+    moved = "last_token = last_token + 1, last_position = last_position + 1"
+    execute("draw token", f"UPDATE {SCHEMA}.counter SET {moved}")
     [(token,)] = execute("read token", f"SELECT last_token FROM {SCHEMA}.counter")
     return FencingToken(int(token))
 
 
-def touch_counter(execute: Execute, positions: int = 0) -> int:
+def touch_counter(execute: Execute, positions: int = 1) -> int:
     """Make this transaction conflict with every other one that inserts here; reserve ledger positions.
+
+    At least one is reserved, used or not: DuckDB does not write an update that changes no value, and what is not
+    written conflicts with nothing.
 
     Returns:
         The first position reserved.
@@ -126,9 +119,7 @@ class Keys:
         return cls(condition=condition, parameters=tuple(named))
 
 
-def settle_claims(
-    execute: Execute, attempt: Attempt, claims: Iterable[Claim]
-) -> dict[Claim, tuple[str, int]]:
+def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -> dict[Claim, tuple[str, int]]:
     """Record the claims that this run has not recorded yet, and find the rivals of those it has (S2).
 
     A first claim is never renewed: a run is as late as its first claim.
@@ -166,9 +157,7 @@ def settle_claims(
     return rivals
 
 
-def refuse_rivals(
-    slices: Sequence[PartitionSlice], attempt: Attempt, rivals: Mapping[Claim, tuple[str, int]]
-) -> None:
+def refuse_rivals(slices: Sequence[PartitionSlice], attempt: Attempt, rivals: Mapping[Claim, tuple[str, int]]) -> None:
     """Refuse an attempt whose claim has been overtaken.
 
     Raises:
@@ -229,9 +218,7 @@ def _update_marks(execute: Execute, table: TableName, keys: Sequence[str | None]
     return int(count)
 
 
-def _marks(
-    execute: Execute, table: TableName, keys: Sequence[str | None]
-) -> list[tuple[str | None, tuple[str, int]]]:
+def _marks(execute: Execute, table: TableName, keys: Sequence[str | None]) -> list[tuple[str | None, tuple[str, int]]]:
     wanted = Keys.of(keys)
     rows = execute(
         "read fence",
@@ -282,118 +269,4 @@ def _fenced_out(slice_: PartitionSlice, later: tuple[str, int], attempt: Attempt
         superseded_by_run=run_id,
         superseded_by_token=int(token),
         **slice_.where,
-    )
-
-
-def append(execute: Execute, connection: duckdb.DuckDBPyConnection, entries: Sequence[LedgerEntry]) -> None:
-    """Write ledger entries."""
-    rows = pa.Table.from_pylist([_to_row(entry) for entry in entries], schema=_LEDGER_SCHEMA)
-    connection.register("marigold_entries", rows)
-    try:
-        execute("append to ledger", f"INSERT INTO {SCHEMA}.ledger BY NAME SELECT * FROM marigold_entries")
-    finally:
-        connection.unregister("marigold_entries")
-
-
-_LEDGER_SCHEMA = pa.schema(
-    [
-        pa.field(name, kind)
-        for kind, names in (
-            (pa.int64(), ("position", "token", "row_count")),
-            (
-                pa.string(),
-                [
-                    "table_key",
-                    "table_schema",
-                    "table_name",
-                    "owner",
-                    "partition_key",
-                    "run_id",
-                    "swap_id",
-                    "content_hash",
-                    "column_hashes",
-                    "columns",
-                    "code_version",
-                    "step",
-                    "backfill_id",
-                    "inputs",
-                ],
-            ),
-            (pa.timestamp("us", tz="UTC"), ("committed_at",)),
-        )
-        for name in names
-    ]
-)
-
-
-def entries(execute: Execute, where: str = "true", parameters: Sequence[Any] = ()) -> tuple[LedgerEntry, ...]:
-    """Read ledger entries in order of position; none where the tables do not exist yet."""
-    try:
-        rows = execute(
-            "read ledger",
-            f"SELECT {_LEDGER_COLUMNS} FROM {SCHEMA}.ledger WHERE {where} ORDER BY position",
-            list(parameters),
-        )
-    except duckdb.CatalogException:
-        return ()
-    return tuple(_from_row(row) for row in rows)
-
-
-def _to_row(entry: LedgerEntry) -> dict[str, Any]:
-    return {
-        "position": entry.position,
-        "table_key": entry.table.key,
-        "table_schema": entry.table.schema,
-        "table_name": entry.table.name,
-        "owner": entry.owner,
-        "partition_key": entry.partition_key,
-        "run_id": entry.run_id,
-        "token": entry.token,
-        "swap_id": entry.swap_id,
-        "row_count": entry.row_count,
-        "content_hash": entry.content_hash,
-        "column_hashes": json.dumps(dict(entry.column_hashes)),
-        "columns": json.dumps([[column.name, column.type] for column in entry.columns]),
-        "code_version": entry.provenance.code_version,
-        "step": entry.provenance.step,
-        "backfill_id": entry.provenance.backfill_id,
-        "inputs": json.dumps(dict(entry.provenance.inputs)),
-        "committed_at": entry.committed_at,
-    }
-
-
-def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
-    (
-        position,
-        schema,
-        name,
-        owner,
-        key,
-        run_id,
-        token,
-        swap_id,
-        row_count,
-        content_hash,
-        column_hashes,
-        columns,
-    ) = row[:12]
-    code_version, step, backfill_id, inputs, committed_us = row[12:]
-    return LedgerEntry(
-        position=position,
-        table=TableName(schema=schema, name=name),
-        owner=owner,
-        partition_key=key,
-        run_id=run_id,
-        token=FencingToken(token),
-        swap_id=swap_id,
-        row_count=row_count,
-        content_hash=content_hash,
-        column_hashes={
-            column: (digest, nulls) for column, (digest, nulls) in json.loads(column_hashes).items()
-        },
-        columns=tuple(Column(name=column, type=kind) for column, kind in json.loads(columns)),
-        provenance=Provenance(
-            code_version=code_version, step=step, backfill_id=backfill_id, inputs=json.loads(inputs)
-        ),
-        committed_at=_EPOCH + timedelta(microseconds=committed_us),
     )

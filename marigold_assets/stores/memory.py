@@ -126,9 +126,7 @@ class MemoryStore(PartitionStore):
                 return replayed
             stored = self._state.tables.get(first.table.key)
             given = rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
-            old, new = arrow.fit(
-                None if stored is None else stored.rows, given, where=first.where, options=options
-            )
+            old, new = arrow.fit(None if stored is None else stored.rows, given, where=first.where, options=options)
             self._observe("delete")
             others = old.filter(pa.array([not hit for hit in _members(old, slices)], pa.bool_()))
             found = [_rows_of(new, slice_) for slice_ in slices]
@@ -205,9 +203,7 @@ class MemoryStore(PartitionStore):
             return tuple(entry for entry in self._state.ledger if entry.swap_id == swap_id)
 
     def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
-        rows = self.read(
-            slice_.table, [slice_], None if columns is None else [column.name for column in columns]
-        )
+        rows = self.read(slice_.table, [slice_], None if columns is None else [column.name for column in columns])
         schema = arrow.columns_of(rows.schema) if columns is None else columns
         return str(_hash(rows, schema))
 
@@ -245,9 +241,7 @@ class MemoryStore(PartitionStore):
                 **slice_.where,
             )
 
-    def _replayed(
-        self, slices: Sequence[PartitionSlice], attempt: Attempt, swap_id: str
-    ) -> tuple[Receipt, ...]:
+    def _replayed(self, slices: Sequence[PartitionSlice], attempt: Attempt, swap_id: str) -> tuple[Receipt, ...]:
         found = {e.partition_key: e for e in self.receipts(swap_id) if e.token == attempt.token}
         if found and not all(slice_.partition_key in found for slice_ in slices):
             raise ConfigurationError(

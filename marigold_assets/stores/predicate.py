@@ -116,10 +116,7 @@ def _wall_time_is_exact(start: datetime, end: datetime, zone: ZoneInfo) -> bool:
             # Under one offset wall time runs like the instants: the two intervals must cut out the same piece.
             shift = timedelta(0) - offset
             wanted = _cut(first, last, since, until)
-            if (
-                _cut((low + shift).replace(tzinfo=UTC), (high + shift).replace(tzinfo=UTC), since, until)
-                != wanted
-            ):
+            if _cut((low + shift).replace(tzinfo=UTC), (high + shift).replace(tzinfo=UTC), since, until) != wanted:
                 return False
     return True
 
@@ -134,9 +131,7 @@ def _cut(low: datetime, high: datetime, since: datetime, until: datetime) -> tup
     return (low, high) if low < high else None
 
 
-def _stretches(
-    begin: datetime, stop: datetime, zone: ZoneInfo
-) -> Iterator[tuple[datetime, datetime, timedelta]]:
+def _stretches(begin: datetime, stop: datetime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime, timedelta]]:
     """Cut [begin, stop) where the zone changes its offset from UTC."""
     since, now, offset = begin, begin, _offset(begin, zone)
     while now < stop:
@@ -210,9 +205,7 @@ def predicate(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> Predi
 
     conjunctions = _merged(slices, types)
     bound = _render(conjunctions, types, bind)
-    return Predicate(
-        sql=bound, parameters=tuple(parameters), display=_render(conjunctions, types, sql.literal)
-    )
+    return Predicate(sql=bound, parameters=tuple(parameters), display=_render(conjunctions, types, sql.literal))
 
 
 _Range = tuple[str, Bound, Bound]
@@ -233,9 +226,7 @@ def _merged(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> list[_C
     merged: list[_Conjunction] = []
     for equalities, alternatives in groups.items():
         if all(len(ranges) == 1 for ranges in alternatives):
-            merged += [
-                (equalities, (run,)) for run in _adjacent(sorted({r for (r,) in alternatives}, key=_order))
-            ]
+            merged += [(equalities, (run,)) for run in _adjacent(sorted({r for (r,) in alternatives}, key=_order))]
         else:
             merged += [(equalities, ranges) for ranges in alternatives]
     return merged
@@ -255,9 +246,7 @@ def _adjacent(ranges: Sequence[_Range]) -> list[_Range]:
     return runs
 
 
-def _render(
-    conjunctions: Sequence[_Conjunction], types: ExpressionTypes, bind: Callable[[_Value], str]
-) -> str:
+def _render(conjunctions: Sequence[_Conjunction], types: ExpressionTypes, bind: Callable[[_Value], str]) -> str:
     rendered = []
     for equalities, ranges in conjunctions:
         parts = [_equality(types, c.expression, bind(_key_value(c, types))) for c in equalities]
@@ -313,18 +302,14 @@ def bounds_table(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> tu
         if isinstance(first, Interval):
             kind = ExpressionKind.of(types.type[first.expression])
             pairs = [
-                interval_bounds(c, kind, s)
-                for c, s in zip(conditions, slices, strict=True)
-                if isinstance(c, Interval)
+                interval_bounds(c, kind, s) for c, s in zip(conditions, slices, strict=True) if isinstance(c, Interval)
             ]
             arrow_type = _ARROW_TYPES[kind]
             columns[low] = pa.array([pair[0] for pair in pairs], arrow_type)
             columns[high] = pa.array([pair[1] for pair in pairs], arrow_type)
             joins.append(f"{rendered} >= bounds.{low} AND {rendered} < bounds.{high}")
         else:
-            columns[value] = pa.array(
-                [_key_value(c, types) for c in conditions if isinstance(c, Equals)], pa.string()
-            )
+            columns[value] = pa.array([_key_value(c, types) for c in conditions if isinstance(c, Equals)], pa.string())
             joins.append(_equality(types, first.expression, f"bounds.{value}"))
     return pa.table(columns), " AND ".join(joins)
 

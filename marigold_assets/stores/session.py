@@ -53,9 +53,7 @@ class Session:
 
     def configure(self, timezone: str) -> None:
         """Fix what would otherwise depend on the machine: the session's zone, and Python variables seen as tables."""
-        self.connection.execute(
-            f"SET TimeZone = {sql.string(timezone)}; SET python_enable_replacements = false"
-        )
+        self.connection.execute(f"SET TimeZone = {sql.string(timezone)}; SET python_enable_replacements = false")
 
     def table_columns(self, table: TableName) -> tuple[Column, ...] | None:
         """A table's columns in order, or ``None`` if there is no such table."""
@@ -69,9 +67,7 @@ class Session:
         rows = self.execute("describe", statement)
         return tuple(Column(name=row[0], type=row[1]) for row in rows)
 
-    def expression_types(
-        self, slices: Sequence[PartitionSlice], columns: Sequence[Column]
-    ) -> ExpressionTypes:
+    def expression_types(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> ExpressionTypes:
         """The partition expressions of the slices' table, rendered and typed."""
         texts = list(dict.fromkeys(c.expression for c in slices[0].conditions))
         rendered = {text: sql.expression(text, [column.name for column in columns]) for text in texts}

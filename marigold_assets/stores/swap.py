@@ -31,7 +31,7 @@ from marigold_assets.model import (
     SwapOptions,
     fold,
 )
-from marigold_assets.stores import alignment, fence, sql
+from marigold_assets.stores import alignment, fence, ledger, sql
 from marigold_assets.stores.base import Query, Rows
 from marigold_assets.stores.measure import Measure, measure
 from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
@@ -80,9 +80,9 @@ class SwapJob:
             duckdb.Error: Anything else failed before COMMIT.
         """
         fence.ensure_tables(session.execute)
+        source = self._source_columns(session)
         if not isinstance(self.rows, Query):
             session.connection.register(_SOURCE, self.rows)
-        source = self._source_columns(session)
         table = self._prepare_table(session, source)
         session.execute("begin", "BEGIN TRANSACTION")
         first_position = self._pass_fence(session)
@@ -105,7 +105,7 @@ class SwapJob:
         if stored < inserted:
             raise self._outside(session, types, condition, inserted=inserted, stored=stored)
         entries = self._entries(first_position, columns, measures)
-        fence.append(session.execute, session.connection, entries)
+        ledger.append(session.execute, session.connection, entries)
         try:
             session.execute("commit", "COMMIT")
         except duckdb.Error as error:
@@ -115,9 +115,7 @@ class SwapJob:
             for slice_, entry in zip(self.slices, entries, strict=True)
         )
 
-    def receipts_of(
-        self, entries: Sequence[LedgerEntry], *, replayed_now: bool = False
-    ) -> tuple[Receipt, ...]:
+    def receipts_of(self, entries: Sequence[LedgerEntry], *, replayed_now: bool = False) -> tuple[Receipt, ...]:
         """The receipts of what the ledger says was committed under this job's swap id, in the order of its slices."""
         by_key = {entry.partition_key: entry for entry in entries}
         return tuple(Receipt(entry=by_key[s.partition_key], replayed=replayed_now) for s in self.slices)
@@ -137,9 +135,7 @@ class SwapJob:
             found = session.described(f"DESCRIBE {self.rows.sql}")
         else:
             given = tuple(Column(name=f.name, type=str(f.type)) for f in self.rows.schema)
-            alignment.refuse_unusable_names(
-                given, where
-            )  # DuckDB would give the second of two equal names another
+            alignment.refuse_unusable_names(given, where)  # DuckDB would give the second of two equal names another
             session.connection.register("marigold_shape", self.rows.schema.empty_table())
             found = session.described("DESCRIBE SELECT * FROM marigold_shape")
             session.connection.unregister("marigold_shape")
@@ -157,7 +153,13 @@ class SwapJob:
         table = session.table_columns(self.slices[0].table)
         if table is None:
             return None
-        fit = alignment.align(table, source, where=self.slices[0].where, evolve=self.options.evolve)
+        fit = alignment.align(
+            table,
+            source,
+            where=self.slices[0].where,
+            evolve=self.options.evolve,
+            untyped=[c.name for c in alignment.untyped_candidates(table, source) if not self._has_values(session, c)],
+        )
         if not fit.alters_table:
             return table
         types = {column.name: column.type for column in table}
@@ -181,9 +183,11 @@ class SwapJob:
     def _alter_type(self, column: Column, using: str) -> str:
         return f"ALTER TABLE {self._table} ALTER COLUMN {sql.identifier(column.name)} TYPE {column.type} USING {using}"
 
-    def _refuse_retyping_values(
-        self, session: Session, table: Sequence[Column], retypings: Sequence[Column]
-    ) -> None:
+    def _has_values(self, session: Session, column: Column) -> bool:
+        query = f"SELECT 1 FROM {self._table} WHERE {sql.identifier(column.name)} IS NOT NULL LIMIT 1"
+        return bool(session.execute("look for a value", query))
+
+    def _refuse_retyping_values(self, session: Session, table: Sequence[Column], retypings: Sequence[Column]) -> None:
         """A column of nothing but NULL, or of empty lists, got its type by chance and may take the first real one."""
         by_name = {column.name: column for column in table}
         for column in retypings:
@@ -210,14 +214,10 @@ class SwapJob:
         claims = [Claim(owner=s.owner, partition_key=s.partition_key) for s in self.slices]
         slice_ = self.slices[0]
         fence.check_owner(session.execute, slice_.table, slice_.owner, self.options.renamed_from)
-        fence.refuse_rivals(
-            self.slices, self.attempt, fence.settle_claims(session.execute, self.attempt, claims)
-        )
+        fence.refuse_rivals(self.slices, self.attempt, fence.settle_claims(session.execute, self.attempt, claims))
 
     def _already_committed(self, session: Session) -> tuple[LedgerEntry, ...]:
-        found = fence.entries(
-            session.execute, "token = ? AND swap_id = ?", [self.attempt.token, self.swap_id]
-        )
+        found = ledger.entries(session.execute, "token = ? AND swap_id = ?", [self.attempt.token, self.swap_id])
         by_key = {entry.partition_key for entry in found}
         if found and not all(s.partition_key in by_key for s in self.slices):
             raise ConfigurationError(
@@ -233,9 +233,7 @@ class SwapJob:
         """Make sure that the table exists and say how to select the source for it."""
         slice_ = self.slices[0]
         if table is None:
-            session.execute(
-                "create schema", f"CREATE SCHEMA IF NOT EXISTS {sql.identifier(slice_.table.schema)}"
-            )
+            session.execute("create schema", f"CREATE SCHEMA IF NOT EXISTS {sql.identifier(slice_.table.schema)}")
             declared = ", ".join(_declared(column) for column in source)
             session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table} ({declared})")
             table = session.table_columns(slice_.table) or ()
@@ -337,8 +335,7 @@ def _query(slice_: PartitionSlice, types: ExpressionTypes) -> str:
 
 
 def _declared(column: Column) -> str:
-    # DuckDB itself stores a column of nothing but NULL as INTEGER.
-    kind = "INTEGER" if column.type in alignment.NULL_TYPES else column.type
+    kind = alignment.STAND_IN if column.type in alignment.NULL_TYPES else column.type
     return f"{sql.identifier(column.name)} {kind}"
 
 

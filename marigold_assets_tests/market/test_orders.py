@@ -76,7 +76,7 @@ def test_there_are_about_a_thousand_orders_a_day(sample):
 
 def test_weekends_are_busier_than_mondays_and_december_busier_than_august(sample):
     day = pd.to_datetime(sample["sale_date"])
-    by_weekday = sample.groupby(day.dt.weekday).size()
+    by_weekday = sample.groupby(day.dt.day_of_week).size()
     by_month = sample.groupby(day.dt.month).size()
     assert by_weekday[5] > 1.3 * by_weekday[0]
     assert by_month[12] > 1.2 * by_month[8]

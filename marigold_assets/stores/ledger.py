@@ -1,0 +1,130 @@
+"""The ledger as SQL: what was swapped, in the order in which it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from marigold_assets.model import Column, FencingToken, LedgerEntry, Provenance, TableName
+from marigold_assets.stores.fence import SCHEMA, Execute
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LEDGER_COLUMNS = (
+    "position, table_schema, table_name, owner, partition_key, run_id, token, swap_id, row_count, content_hash,"
+    " column_hashes, columns, code_version, step, backfill_id, inputs, epoch_us(committed_at)"
+)
+
+
+def append(execute: Execute, connection: duckdb.DuckDBPyConnection, entries: Sequence[LedgerEntry]) -> None:
+    """Write ledger entries."""
+    rows = pa.Table.from_pylist([_to_row(entry) for entry in entries], schema=_LEDGER_SCHEMA)
+    connection.register("marigold_entries", rows)
+    try:
+        execute("append to ledger", f"INSERT INTO {SCHEMA}.ledger BY NAME SELECT * FROM marigold_entries")
+    finally:
+        connection.unregister("marigold_entries")
+
+
+_LEDGER_SCHEMA = pa.schema(
+    [
+        pa.field(name, kind)
+        for kind, names in (
+            (pa.int64(), ("position", "token", "row_count")),
+            (
+                pa.string(),
+                [
+                    "table_key",
+                    "table_schema",
+                    "table_name",
+                    "owner",
+                    "partition_key",
+                    "run_id",
+                    "swap_id",
+                    "content_hash",
+                    "column_hashes",
+                    "columns",
+                    "code_version",
+                    "step",
+                    "backfill_id",
+                    "inputs",
+                ],
+            ),
+            (pa.timestamp("us", tz="UTC"), ("committed_at",)),
+        )
+        for name in names
+    ]
+)
+
+
+def entries(execute: Execute, where: str = "true", parameters: Sequence[Any] = ()) -> tuple[LedgerEntry, ...]:
+    """Read ledger entries in order of position; none where the tables do not exist yet."""
+    try:
+        rows = execute(
+            "read ledger",
+            f"SELECT {_LEDGER_COLUMNS} FROM {SCHEMA}.ledger WHERE {where} ORDER BY position",
+            list(parameters),
+        )
+    except duckdb.CatalogException:
+        return ()
+    return tuple(_from_row(row) for row in rows)
+
+
+def _to_row(entry: LedgerEntry) -> dict[str, Any]:
+    return {
+        "position": entry.position,
+        "table_key": entry.table.key,
+        "table_schema": entry.table.schema,
+        "table_name": entry.table.name,
+        "owner": entry.owner,
+        "partition_key": entry.partition_key,
+        "run_id": entry.run_id,
+        "token": entry.token,
+        "swap_id": entry.swap_id,
+        "row_count": entry.row_count,
+        "content_hash": entry.content_hash,
+        "column_hashes": json.dumps(dict(entry.column_hashes)),
+        "columns": json.dumps([[column.name, column.type] for column in entry.columns]),
+        "code_version": entry.provenance.code_version,
+        "step": entry.provenance.step,
+        "backfill_id": entry.provenance.backfill_id,
+        "inputs": json.dumps(dict(entry.provenance.inputs)),
+        "committed_at": entry.committed_at,
+    }
+
+
+def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
+    (
+        position,
+        schema,
+        name,
+        owner,
+        key,
+        run_id,
+        token,
+        swap_id,
+        row_count,
+        content_hash,
+        column_hashes,
+        columns,
+    ) = row[:12]
+    code_version, step, backfill_id, inputs, committed_us = row[12:]
+    return LedgerEntry(
+        position=position,
+        table=TableName(schema=schema, name=name),
+        owner=owner,
+        partition_key=key,
+        run_id=run_id,
+        token=FencingToken(token),
+        swap_id=swap_id,
+        row_count=row_count,
+        content_hash=content_hash,
+        column_hashes={column: (digest, nulls) for column, (digest, nulls) in json.loads(column_hashes).items()},
+        columns=tuple(Column(name=column, type=kind) for column, kind in json.loads(columns)),
+        provenance=Provenance(code_version=code_version, step=step, backfill_id=backfill_id, inputs=json.loads(inputs)),
+        committed_at=_EPOCH + timedelta(microseconds=committed_us),
+    )

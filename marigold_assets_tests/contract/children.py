@@ -1,0 +1,51 @@
+"""What the file tests run in processes of their own, under other rights and limits."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+
+import duckdb
+import pyarrow as pa
+
+from marigold_assets.errors import MarigoldError
+from marigold_assets.model import TableName
+from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.testing.strategies import attempt_of, slice_of
+
+TABLE = TableName(schema="sales", name="daily")
+
+
+def read_then_write_without_rights(path):
+    """Give up every right of root, then read, then try to draw a token."""
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    store = DuckDBStore(path, lock_timeout_seconds=5)
+    rows = store.read(TABLE).num_rows
+    try:
+        store.draw_token("run")
+    except MarigoldError as error:
+        return [rows, type(error).__name__, str(error)]
+    return [rows]
+
+
+def swap_on_a_full_disk(path):
+    """Swap more than files may grow by."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000_000, 4_000_000))
+    store = DuckDBStore(path, lock_timeout_seconds=5)
+    rows = pa.table({"key": ["a"] * 200_000, "value": [os.urandom(16).hex() for _ in range(200_000)]})
+    token = store.draw_token("big")
+    try:
+        store.swap([slice_of("a")], rows, attempt=attempt_of("big", token), swap_id="big")
+    except MarigoldError as error:
+        return [type(error).__name__, str(error)]
+    return []
+
+
+def last_token(path):
+    """Open the file with nothing but DuckDB."""
+    with duckdb.connect(path) as connection:
+        return connection.execute("SELECT last_token FROM marigold.counter").fetchone()[0]

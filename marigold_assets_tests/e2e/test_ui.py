@@ -1,0 +1,110 @@
+"""The market in Dagster's own user interface, driven in a real browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from marigold_assets.stores.duckdb import DuckDBStore
+
+pytestmark = pytest.mark.browser
+
+PROJECT = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = 120
+# Without these the browser looks for hosts of its vendor, which a closed network refuses.
+CHROMIUM = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    " --disable-component-update --disable-sync"
+).split()
+
+
+def wait_for(what, condition):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {PATIENCE_SECONDS} s"
+        time.sleep(0.2)
+    return found
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status == 200
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+@pytest.fixture
+def market(tmp_path):
+    """`dagster dev` with the market on a free port; gives its address and its warehouse."""
+    shutil.copy(PROJECT / "dagster.yaml", tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    warehouse = tmp_path / "warehouse.duckdb"
+    variables = {
+        **os.environ,
+        "DAGSTER_HOME": str(tmp_path),
+        "PWD": str(tmp_path),
+        "PYTHONPATH": str(PROJECT),
+        "MARIGOLD_MARKET_DB": str(warehouse),
+    }
+    dagster = Path(sys.executable).parent / "dagster"
+    subprocess.run([dagster, "instance", "info"], check=True, cwd=tmp_path, env=variables, capture_output=True)
+    log = (tmp_path / "dagster-dev.log").open("w")
+    server = subprocess.Popen(
+        [dagster, "dev", "-w", str(PROJECT / "workspace.yaml"), "--host", "127.0.0.1", "--port", str(port)],
+        cwd=tmp_path,
+        env=variables,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        wait_for("the user interface", lambda: answers(f"http://127.0.0.1:{port}/server_info"))
+        yield f"http://127.0.0.1:{port}", DuckDBStore(str(warehouse))
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+        log.close()
+
+
+def test_days_picked_in_the_ui_are_swapped_and_show_token_and_content_hash(market):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    browser_path = shutil.which("chromium")
+    assert browser_path, "this test drives Chromium: install it, or leave out -m browser"
+    address, store = market
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=CHROMIUM)
+        page = browser.new_page(viewport={"width": 1500, "height": 1000})
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
+        page.goto(f"{address}/assets/raw_orders")
+        page.get_by_role("button", name="Materialize").first.click()
+        days = page.get_by_placeholder("ex: 2024-01-01")
+        days.fill("[2024-12-24...2024-12-26]")
+        days.press("Tab")
+        page.get_by_role("button", name="Launch").last.click()
+        entries = wait_for("the swap", lambda: len(found := store.ledger()) == 3 and found)
+        page.goto(f"{address}/assets/raw_orders?view=partitions&partition=2024-12-25")
+        page.get_by_text("marigold/fencing_token").first.wait_for()
+        shown = page.inner_text("body")
+        browser.close()
+    assert [entry.partition_key for entry in entries] == ["2024-12-24", "2024-12-25", "2024-12-26"]
+    closed_day = entries[1]
+    assert closed_day.row_count == 0
+    assert closed_day.content_hash in shown
+    assert closed_day.swap_id in shown
