@@ -31,9 +31,7 @@ def slice_of(number: int, table: TableName = TABLE) -> PartitionSlice:
     """One day as a partition slice."""
     start = datetime.combine(day_of(number), datetime.min.time(), tzinfo=UTC)
     interval = Interval(expression="sale_date", start=start, end=start + timedelta(days=1))
-    return PartitionSlice(
-        table=table, partition_key=day_of(number).isoformat(), conditions=(interval,), owner=OWNER
-    )
+    return PartitionSlice(table=table, partition_key=day_of(number).isoformat(), conditions=(interval,), owner=OWNER)
 
 
 def orders(number: int, rows: int, *, seed: int = 0) -> pa.Table:
@@ -47,7 +45,9 @@ def orders(number: int, rows: int, *, seed: int = 0) -> pa.Table:
     return pa.table(
         {
             "order_id": pa.array(np.char.add(f"{day:%Y%m%d}-", np.arange(rows).astype("U8")).tolist()),
-            "ordered_at": pa.array(midnight + np.sort(rng.integers(0, 86_400_000_000, rows)), pa.timestamp("us", "UTC")),
+            "ordered_at": pa.array(
+                midnight + np.sort(rng.integers(0, 86_400_000_000, rows)), pa.timestamp("us", "UTC")
+            ),
             "sale_date": pa.repeat(pa.scalar(day), rows),
             "store": _STORES.take(pa.array(rng.integers(0, 4, rows))),
             "product": _PRODUCTS.take(pa.array(rng.integers(0, 8, rows))),
