@@ -11,7 +11,6 @@ import pyarrow as pa
 from benchmarks.measuring import Figure, in_turn, ratio
 from benchmarks.orders import orders, slice_of
 from benchmarks.swap import draw, swap_fenced
-from marigold_assets.model import Attempt
 from marigold_assets.stores.duckdb import DuckDBStore
 
 _ROWS = 1_000
@@ -46,10 +45,9 @@ def _name(size: int) -> str:
 def _filled(path: Path, size: int) -> DuckDBStore:
     """A table with a history: every partition has been claimed and swapped by several runs."""
     store = DuckDBStore(str(path))
-    for _ in range(_RUNS_A_PARTITION):
-        for first in range(0, size, _DAYS_A_SWAP):
-            days = range(first, min(first + _DAYS_A_SWAP, size))
-            rows = pa.concat_tables([orders(day, _ROWS) for day in days])
-            attempt: Attempt = draw(store)
-            store.swap([slice_of(day) for day in days], rows, attempt=attempt, swap_id=uuid4().hex)
+    for first in range(0, size, _DAYS_A_SWAP):
+        days = range(first, min(first + _DAYS_A_SWAP, size))
+        rows = pa.concat_tables([orders(day, _ROWS) for day in days])
+        for _ in range(_RUNS_A_PARTITION):
+            store.swap([slice_of(day) for day in days], rows, attempt=draw(store), swap_id=uuid4().hex)
     return store

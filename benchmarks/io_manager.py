@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from benchmarks.measuring import Figure, in_turn, ratio
-from benchmarks.orders import FIRST_DAY, OWNER, TABLE, day_of, orders, slice_of
+from benchmarks.orders import FIRST_DAY, TABLE, day_of, orders, slice_of
 from benchmarks.swap import draw
 from marigold_assets import FencedPartitionIOManager
 from marigold_assets.stores.duckdb import DuckDBStore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,23 @@ COLUMNS_SQL = (
     " quantity BIGINT, unit_price DOUBLE, amount_cents BIGINT, status VARCHAR"
 )
 
-_STORES = pa.array(["Chamberí", "Lavapiés", "Malasaña", "Online"])
-_PRODUCTS = pa.array(["bread", "cheese", "coffee", "flowers", "honey", "olive oil", "oranges", "wine"])
-_STATES = pa.array(["sale", "refund"])
+_TYPES: dict[str, pa.DataType] = {
+    "order_id": pa.string(),
+    "ordered_at": pa.timestamp("us", "UTC"),
+    "sale_date": pa.date32(),
+    "store": pa.string(),
+    "product": pa.string(),
+    "customer_id": pa.string(),
+    "quantity": pa.int64(),
+    "unit_price": pa.float64(),
+    "amount_cents": pa.int64(),
+    "status": pa.string(),
+}
+SCHEMA = pa.schema(_TYPES)
+
+_STORES = np.array(["Chamberí", "Lavapiés", "Malasaña", "Online"])
+_PRODUCTS = np.array(["bread", "cheese", "coffee", "flowers", "honey", "olive oil", "oranges", "wine"])
+_STATES = np.array(["sale", "refund"])
 
 
 def day_of(number: int) -> date:
@@ -41,20 +56,19 @@ def orders(number: int, rows: int, *, seed: int = 0) -> pa.Table:
     midnight = np.datetime64(day, "us")
     quantity = rng.integers(1, 6, rows)
     cents = rng.integers(100, 9_999, rows)
-    customers = rng.integers(0, 20_000, rows)
-    return pa.table(
-        {
-            "order_id": pa.array(np.char.add(f"{day:%Y%m%d}-", np.arange(rows).astype("U8")).tolist()),
-            "ordered_at": pa.array(
-                midnight + np.sort(rng.integers(0, 86_400_000_000, rows)), pa.timestamp("us", "UTC")
-            ),
-            "sale_date": pa.repeat(pa.scalar(day), rows),
-            "store": _STORES.take(pa.array(rng.integers(0, 4, rows))),
-            "product": _PRODUCTS.take(pa.array(rng.integers(0, 8, rows))),
-            "customer_id": pa.array(np.char.add("C", customers.astype("U6")).tolist(), mask=rng.random(rows) < 0.08),
-            "quantity": quantity,
-            "unit_price": cents / 100,
-            "amount_cents": quantity * cents,
-            "status": _STATES.take(pa.array((rng.random(rows) < 0.03).astype("int64"))),
-        }
-    )
+    customers = np.char.add("C", rng.integers(0, 20_000, rows).astype("U6"))
+    instants = midnight + np.sort(rng.integers(0, 86_400_000_000, rows))
+    columns: list[tuple[Any, Any]] = [
+        (np.char.add(f"{day:%Y%m%d}-", np.arange(rows).astype("U8")).tolist(), None),
+        (instants, None),
+        (np.full(rows, np.datetime64(day)), None),
+        (_STORES[rng.integers(0, len(_STORES), rows)].tolist(), None),
+        (_PRODUCTS[rng.integers(0, len(_PRODUCTS), rows)].tolist(), None),
+        (customers.tolist(), rng.random(rows) < 0.08),
+        (quantity, None),
+        (cents / 100, None),
+        (quantity * cents, None),
+        (_STATES[(rng.random(rows) < 0.03).astype(int)].tolist(), None),
+    ]
+    arrays = [pa.array(values, field.type, mask=mask) for (values, mask), field in zip(columns, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -56,14 +57,19 @@ def swap_fenced(store: DuckDBStore, number: int, data: pa.Table, attempt: Attemp
     store.swap([slice_of(number)], data, attempt=attempt, swap_id=uuid4().hex)
 
 
-def swap_plainly(database: str, number: int, data: pa.Table) -> None:
+def swap_plainly(
+    database: str,
+    number: int,
+    data: pa.Table,
+    *,
+    connect: Callable[[str], duckdb.DuckDBPyConnection] = duckdb.connect,
+) -> None:
     """The least that replaces a partition: no fence, no ledger, no checks, nobody else who wants the file."""
-    day = day_of(number)
-    connection = duckdb.connect(database)
+    connection = connect(database)
     try:
         connection.register("rows_", data)
         connection.execute("BEGIN TRANSACTION")
-        connection.execute(f"DELETE FROM {TABLE.schema}.{TABLE.name} WHERE sale_date = ?", [day])
+        connection.execute(f"DELETE FROM {TABLE.schema}.{TABLE.name} WHERE sale_date = ?", [day_of(number)])
         connection.execute(f"INSERT INTO {TABLE.schema}.{TABLE.name} BY NAME SELECT * FROM rows_")
         connection.execute("COMMIT")
     finally:
