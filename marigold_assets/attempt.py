@@ -109,7 +109,12 @@ def explained(instance: dg.DagsterInstance | None, run_id: str | None, where: Wh
     try:
         yield
     except MarigoldError as error:
-        error.where = Where(**{**where, **{name: known for name, known in error.where.items() if known is not None}})
+        known = error.where
+        error.where = Where(
+            asset=known.get("asset") or where.get("asset"),
+            partition=known.get("partition") or where.get("partition"),
+            table=known.get("table") or where.get("table"),
+        )
         if isinstance(error, FencedOutError) and instance is not None and run_id is not None:
             instance.add_run_tags(
                 run_id, {FENCED_OUT_BY_TAG: error.superseded_by_run, WILL_RETRY_ON_FAILURE_TAG: "false"}

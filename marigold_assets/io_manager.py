@@ -86,7 +86,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         """Swap what a step returned into its partitions and log one materialization a partition."""
         step = dagster_internals.step_context_of(context)
         instance, run_id = (step.instance, step.run_id) if step is not None else (None, None)
-        table, owner = self._table(context, context.name, context.definition_metadata or {})
+        table, owner = self._table(context, context, context.definition_metadata or {})
         with explained(instance, run_id, _where(context, table, owner)):
             slices = self._output_slices(context, table, owner)
             receipts = self._swap(context, slices, obj)
@@ -96,7 +96,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         """Load a table, or the partitions of it that an input asks for, as the annotated type of frame."""
         upstream = context.upstream_output
         metadata = (upstream.definition_metadata if upstream is not None else None) or {}
-        table, owner = self._table(context, upstream.name if upstream is not None else context.name, metadata)
+        table, owner = self._table(context, upstream or context, metadata)
         where = _where(context, table, owner)
         with explained(None, None, where):
             self._claim_range()
@@ -129,7 +129,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
                 attempt.run_id,
                 attempt.token,
                 context.step_key if step is not None else None,
-                context.name,
+                context.name if step is not None else None,
                 context.mapping_key,
                 step.previous_attempt_count if step is not None else 0,
             ),
@@ -142,13 +142,16 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         )
 
     def _table(
-        self, context: dg.InputContext | dg.OutputContext, name: str, metadata: Mapping[str, Any]
+        self,
+        context: dg.InputContext | dg.OutputContext,
+        named: dg.InputContext | dg.OutputContext,
+        metadata: Mapping[str, Any],
     ) -> tuple[TableName, str]:
-        """The table of an asset or of an op's output, and its owner."""
+        """The table of an asset, or of an op's output by its name, and its owner."""
         if context.has_asset_key:
             table = partitions.table_of_asset(context.asset_key, metadata, self.schema_)
             return table, owner_of(context.asset_key)
-        table = partitions.table_of_output(name, metadata, self.schema_)
+        table = partitions.table_of_output(named.name, metadata, self.schema_)
         return table, f"op output {table}"
 
     def _output_slices(self, context: dg.OutputContext, table: TableName, owner: str) -> tuple[PartitionSlice, ...]:
@@ -191,7 +194,8 @@ def _where(context: dg.InputContext | dg.OutputContext, table: TableName, owner:
 
 
 def _code_version(context: dg.OutputContext) -> str | None:
-    return context.asset_spec.code_version if context.has_asset_key else None
+    by_hand = dagster_internals.step_context_of(context) is None
+    return context.asset_spec.code_version if context.has_asset_key and not by_hand else None
 
 
 def _log_receipts(
