@@ -27,7 +27,7 @@ _SOURCES = ("RecordBatchReader", "Parquet as SQL", "DuckDB relation")
 def run(folder: Path, *, quick: bool) -> list[Figure]:
     """Materialize one huge partition through the IO manager, each time in a process of its own."""
     rows = _ROWS_QUICK if quick else _ROWS
-    parquet = folder / "orders.parquet"
+    parquet = folder / "source.parquet"
     _measured("Parquet file", folder, rows)
     figures = []
     for number, source in enumerate(_SOURCES):
@@ -47,7 +47,7 @@ def run(folder: Path, *, quick: bool) -> list[Figure]:
 
 
 def _measured(source: str, folder: Path, rows: int, database: str = "") -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.memory", source, str(folder / "orders.parquet"), str(rows), database]
+    command = [sys.executable, "-m", "benchmarks.memory", source, str(folder / "source.parquet"), str(rows), database]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     found: dict[str, Any] = json.loads(done.stdout)

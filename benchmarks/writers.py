@@ -2,167 +2,155 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
+import multiprocessing
+import random
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 from uuid import uuid4
 
 import duckdb
+import pyarrow as pa
 
 from benchmarks.measuring import Figure, percentile
 from benchmarks.orders import COLUMNS_SQL, orders, slice_of
 from benchmarks.swap import draw, swap_plainly
+from marigold_assets.stores.duckdb import DuckDBStore
 
 _ROWS = 1_000
+_PAUSE_SECONDS = 0.05
 _BOUND_TO_PEER = 1 / 3
+_BOUND_OF_SLOWEST = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Result:
-    """What some writers report: of every writer, the seconds that each of its swaps took, and its failures."""
+class Report:
+    """What one writer did.
 
-    seconds: Sequence[Sequence[float]]
-    failures: int
+    Attributes:
+        waits: Seconds that each of its swaps took, with the wait for the file.
+        done_at: When each was done (monotonic clock of the machine).
+        errors: Its failures.
+    """
 
-    @property
-    def all_seconds(self) -> list[float]:
-        return [second for one in self.seconds for second in one]
-
-    @property
-    def fewest_swaps(self) -> int:
-        return min(len(one) for one in self.seconds)
-
-    @property
-    def median_swaps(self) -> float:
-        return median(len(one) for one in self.seconds)
-
-    @property
-    def shares(self) -> str:
-        counts = sorted(len(one) for one in self.seconds)
-        return f"swaps a writer {counts[0]}-{counts[-1]}"
+    waits: list[float] = field(default_factory=list)
+    done_at: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 def run(folder: Path, *, quick: bool) -> list[Figure]:
-    """Let 8 and 16 processes write for some seconds, ours and the peer's way of opening the file in turn."""
-    seconds, turns = (3.0, 1) if quick else (6.0, 3)
+    """Let 8 and 16 processes write the same number of times, ours and the peer's way of opening the file in turn."""
+    swaps, turns = (8, 1) if quick else (15, 3)
     figures = []
     for writers in (8,) if quick else (8, 16):
         ours, peer = [], []
         for turn in range(turns):
-            ours.append(_write(folder / f"ours-{writers}-{turn}.duckdb", "ours", writers, seconds))
-            peer.append(_write(folder / f"peer-{writers}-{turn}.duckdb", "peer", writers, seconds))
+            ours.append(_write(folder / f"ours-{writers}-{turn}.duckdb", _write_fenced, writers, swaps))
+            peer.append(_write(folder / f"peer-{writers}-{turn}.duckdb", _write_as_peer, writers, swaps))
         figures += _figures(writers, ours, peer)
     return figures
 
 
-def _figures(writers: int, ours: Sequence[_Result], peer: Sequence[_Result]) -> list[Figure]:
-    ratios = [
-        percentile(mine.all_seconds, 95) / percentile(other.all_seconds, 95)
-        for mine, other in zip(ours, peer, strict=True)
-        if len(other.all_seconds) > 1
+def _figures(writers: int, ours: Sequence[Sequence[Report]], peer: Sequence[Sequence[Report]]) -> list[Figure]:
+    pairs = [
+        percentile(_waits(mine), 95) / percentile(_waits(other), 95) for mine, other in zip(ours, peer, strict=True)
     ]
-    starved = [mine.fewest_swaps / mine.median_swaps if mine.median_swaps else 0.0 for mine in ours]
+    slowest = [_first_to_slowest(mine) for mine in ours]
     return [
         Figure(
             benchmark="writers",
             name=f"{writers} writers, failures",
-            value=sum(mine.failures for mine in ours),
+            value=sum(len(report.errors) for mine in ours for report in mine),
             unit="failures",
             bound=0,
-            details=f"the peer: {sum(other.failures for other in peer)} failures",
+            details=f"the peer: {sum(len(report.errors) for other in peer for report in other)}",
         ),
         Figure(
             benchmark="writers",
             name=f"{writers} writers, p95 of a swap with its wait, ours / peer",
-            value=median(ratios),
+            value=median(pairs),
             unit="x",
             bound=_BOUND_TO_PEER if writers == 8 else None,
-            low=min(ratios),
-            high=max(ratios),
-            details=f"ours {_waits(ours)}; peer {_waits(peer)}",
+            low=min(pairs),
+            high=max(pairs),
+            details=f"ours {_described(ours)}; peer {_described(peer)}",
         ),
         Figure(
             benchmark="writers",
-            name=f"{writers} writers, median / fewest swaps of a writer",
-            value=1 / min(starved) if min(starved) else float("inf"),
+            name=f"{writers} writers, swaps of the first to finish / of the slowest then",
+            value=median(slowest),
             unit="x",
-            bound=2.0,
-            details=f"ours: {'; '.join(mine.shares for mine in ours)}. peer: {'; '.join(o.shares for o in peer)}",
+            bound=_BOUND_OF_SLOWEST,
+            low=min(slowest),
+            high=max(slowest),
+            details=f"ours {_shares(ours)}; peer {_shares(peer)}",
         ),
     ]
 
 
-def _waits(results: Sequence[_Result]) -> str:
-    every = [second for result in results for second in result.all_seconds]
-    if len(every) < 2:
-        return "nothing was written"
-    return f"p50 {percentile(every, 50):.2f} s, p95 {percentile(every, 95):.2f} s, longest {max(every):.2f} s"
+def _waits(reports: Sequence[Report]) -> list[float]:
+    return [wait for report in reports for wait in report.waits]
 
 
-def _write(path: Path, kind: str, writers: int, seconds: float) -> _Result:
-    """Start the writers together and collect what they report."""
+def _described(turns: Sequence[Sequence[Report]]) -> str:
+    waits = [wait for reports in turns for wait in _waits(reports)]
+    return f"p50 {percentile(waits, 50):.2f} s, p95 {percentile(waits, 95):.2f} s, longest {max(waits):.2f} s"
+
+
+def _counts_when_first_is_done(reports: Sequence[Report]) -> list[int]:
+    end = min(report.done_at[-1] for report in reports if report.done_at)
+    return sorted(sum(at <= end for at in report.done_at) for report in reports)
+
+
+def _first_to_slowest(reports: Sequence[Report]) -> float:
+    counts = _counts_when_first_is_done(reports)
+    return counts[-1] / counts[0] if counts[0] else float("inf")
+
+
+def _shares(turns: Sequence[Sequence[Report]]) -> str:
+    counts = [_counts_when_first_is_done(reports) for reports in turns]
+    return "swaps a writer " + ", ".join(f"{one[0]}-{one[-1]}" for one in counts)
+
+
+def _write(path: Path, write: Callable[..., Report], writers: int, swaps: int) -> list[Report]:
+    """Start the writers, let them go at the same moment, and collect their reports."""
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"CREATE SCHEMA shop; CREATE TABLE shop.orders ({COLUMNS_SQL})")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    together, reports = context.Barrier(writers), context.SimpleQueue()
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.writers", str(path), kind, str(number), str(seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
+        context.Process(target=_report, args=(write, reports, str(path), number, swaps, together))
         for number in range(writers)
     ]
     for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        process.start()
+    found: list[Report] = [reports.get() for _ in processes]
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    reports: list[dict[str, Any]] = []
-    for process in processes:
-        output, _ = process.communicate()
-        reports.append(json.loads(output) if process.returncode == 0 else {"seconds": [], "failures": 1})
-    return _Result(seconds=[r["seconds"] for r in reports], failures=sum(r["failures"] for r in reports))
+        process.join()
+    return found
 
 
-def _writer(path: str, kind: str, number: int, duration: float) -> dict[str, Any]:
-    """Write one's own partition again and again until the time is over."""
-    data = orders(number, _ROWS)
-    swap = _fenced_swap(path) if kind == "ours" else _peers_swap(path)
-    waits: list[float] = []
-    failures = 0
-    print("ready", flush=True)
-    sys.stdin.readline()
-    end = time.monotonic() + duration
-    while time.monotonic() < end:
-        begun = time.perf_counter()
-        try:
-            swap(number, data)
-            waits.append(time.perf_counter() - begun)
-        except Exception as error:  # noqa: BLE001 - counted, whatever it is
-            failures += 1
-            print(f"{kind} {number}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
-    return {"seconds": waits, "failures": failures}
+def _report(write: Callable[..., Report], reports: Any, *arguments: Any) -> None:
+    reports.put(write(*arguments))
 
 
-def _fenced_swap(path: str) -> Any:
-    from marigold_assets.stores.duckdb import DuckDBStore
-
+def _write_fenced(path: str, number: int, swaps: int, together: Any) -> Report:
     store = DuckDBStore(path)
     attempt = draw(store)
-    return lambda number, data: store.swap([slice_of(number)], data, attempt=attempt, swap_id=uuid4().hex)
+
+    def swap(data: pa.Table) -> None:
+        store.swap([slice_of(number)], data, attempt=attempt, swap_id=uuid4().hex)
+
+    return _repeat(swap, number, swaps, together)
 
 
-def _peers_swap(path: str) -> Any:
+def _write_as_peer(path: str, number: int, swaps: int, together: Any) -> Report:
     from dagster._utils.backoff import backoff  # noqa: TID251 - what the peer itself does
 
     def connect(database: str) -> duckdb.DuckDBPyConnection:
@@ -174,9 +162,22 @@ def _peers_swap(path: str) -> Any:
             max_retries=10,
         )
 
-    return lambda number, data: swap_plainly(path, number, data, connect=connect)
+    return _repeat(partial(swap_plainly, path, number, connect=connect), number, swaps, together)
 
 
-if __name__ == "__main__":
-    path, kind, number, duration = sys.argv[1:]
-    print(json.dumps(_writer(path, kind, int(number), float(duration))))
+def _repeat(swap: Callable[..., None], number: int, swaps: int, together: Any) -> Report:
+    """Write one's own partition again and again, with a moment of other work in between."""
+    data, report = orders(number, _ROWS), Report()
+    pauses = random.Random(number)
+    together.wait()
+    for _ in range(swaps):
+        begun = time.perf_counter()
+        try:
+            swap(data=data)
+            report.waits.append(time.perf_counter() - begun)
+            report.done_at.append(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - counted, whatever it is
+            report.errors.append(" ".join(str(error).split()))
+            print(report.errors[-1][:200], file=sys.stderr)
+        time.sleep(pauses.uniform(0, 2 * _PAUSE_SECONDS))
+    return report

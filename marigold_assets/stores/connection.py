@@ -31,6 +31,7 @@ from marigold_assets.errors import (
     UnsupportedTypeError,
     Where,
 )
+from marigold_assets.stores.line import in_line
 
 Config = Mapping[str, Any]
 
@@ -120,7 +121,7 @@ class Connector:
         # One queue for one file, however its path is spelled: two instances of DuckDB in one process would not keep
         # each other out, since the lock of the operating system belongs to the process.
         queue = os.path.realpath(database) + ".lock"
-        self._lock_path, self._holder_path = Path(queue), Path(queue + ".holder")
+        self._lock_path, self._holder_path, self._line_path = (Path(queue + end) for end in ("", ".holder", ".line"))
 
     @contextmanager
     def write(self, owner: str) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -179,7 +180,8 @@ class Connector:
             raise self._unavailable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
         lock = FileLock(self._lock_path, poll_interval=_QUEUE_POLL_SECONDS)
         try:
-            lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
+            with in_line(self._line_path, deadline):
+                lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
         except Timeout:
             raise self._busy(self._current_holder()) from None
         except OSError as error:

@@ -1,0 +1,58 @@
+"""Standing in line for a file, in the order of arrival.
+
+A lock of the operating system does not care who came first: whoever happens to try it next gets it, most often the one
+who has just let it go. So everybody draws a number first and waits for the smaller ones. The order is a courtesy
+and no more: nobody relies on it to keep others out, so losing a place does no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_POLL_SECONDS = 0.005
+
+
+@contextmanager
+def in_line(path: Path, deadline: float) -> Iterator[None]:
+    """Wait for everybody who came before, then keep one's place for as long as the block runs.
+
+    A place is a lock on one byte of a file, which goes when its process does.
+
+    Args:
+        path: The file of the places; it grows by a byte with each of them.
+        deadline: When to go on regardless (monotonic clock).
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    except OSError:  # a reader of a folder that it cannot write to
+        yield
+        return
+    try:
+        with suppress(OSError):  # a full disk, or a file system without such locks: no order there
+            _wait_for_earlier(descriptor, deadline)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_earlier(descriptor: int, deadline: float) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl  # noqa: PLC0415 - not everywhere
+
+    os.write(descriptor, b".")
+    place = os.lseek(descriptor, 0, os.SEEK_CUR) - 1
+    with suppress(BlockingIOError):  # somebody behind has passed already
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+    while place > 0 and time.monotonic() < deadline:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, place)
+        except BlockingIOError:
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
