@@ -40,13 +40,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, *, own_help: bool = False) -> argparse.ArgumentParser:
-        return commands.add_parser(
-            name, help=text, description=text, allow_abbrev=False, add_help=not own_help
-        )
+        return commands.add_parser(name, help=text, description=text, allow_abbrev=False, add_help=not own_help)
 
-    market_parser = command(
-        "market", "open Marigold Market in Dagster's user interface, on this machine only"
-    )
+    market_parser = command("market", "open Marigold Market in Dagster's user interface, on this machine only")
     market_parser.add_argument("--port", help="default: 3000, or another one if that is taken")
     week_text = "materialize a week of the market without a user interface, and print the report"
     command("week", week_text, own_help=True)
@@ -102,9 +98,7 @@ def test(where: str, others: list[str], *, quick: bool) -> int:
         command = [str(environment(name) / "python"), "-m", "pytest", *others]
         command += ["-m", QUICK] if quick else []
         if name == OLDEST and not chosen:
-            command += [
-                f"{TESTS}/{suite}" for suite in SUITES_ON_OLDEST if (PROJECT / TESTS / suite).exists()
-            ]
+            command += [f"{TESTS}/{suite}" for suite in SUITES_ON_OLDEST if (PROJECT / TESTS / suite).exists()]
         print(f"== {LOCKS[name]}", flush=True)
         code = subprocess.run(command, check=False, cwd=PROJECT, env=variables).returncode
         # A selection may hit tests of one environment only.
@@ -127,9 +121,7 @@ def lock(others: list[str]) -> int:
     """Resolve both lock files: versions and hashes for every platform, and no address of anything."""
     uv = working_uv()
     if uv is None:
-        raise SystemExit(
-            "dev.py lock: uv is needed to resolve for every platform, and none was found on PATH"
-        )
+        raise SystemExit("dev.py lock: uv is needed to resolve for every platform, and none was found on PATH")
     for name, file in LOCKS.items():
         groups = [argument for group in GROUPS[name] for argument in ("--group", group)]
         command = [uv, "pip", "compile", "--quiet", "pyproject.toml", "-", "--extra", "polars", *groups]
@@ -145,9 +137,7 @@ def lock(others: list[str]) -> int:
         ]
         subprocess.run(command, check=True, cwd=PROJECT, input="\n".join((*BUILD, *PINS[name])), text=True)
         if "://" in (PROJECT / file).read_text(encoding="utf-8"):
-            raise SystemExit(
-                f"dev.py lock: {file} holds an address; a lock may name versions and hashes only"
-            )
+            raise SystemExit(f"dev.py lock: {file} holds an address; a lock may name versions and hashes only")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,22 +71,23 @@ def _refuse_differing_keys(table: pa.Table, frame: pd.DataFrame) -> None:
     for field, (_, column) in zip(table.schema, frame.items(), strict=True):
         if not pa.types.is_nested(field.type):
             continue
-        keys: set[str] | None = None
+        keys: dict[str, set[str]] = {}
         for value in column:
-            for found in _dict_keys(value):
-                keys = found if keys is None else keys
-                if found != keys:
-                    msg = f"column {field.name!r} holds dicts with differing keys: {sorted(found ^ keys)}"
+            for path, found in _dict_keys(value):
+                if found != keys.setdefault(path, found):
+                    msg = f"column {field.name!r} holds dicts with differing keys: {sorted(found ^ keys[path])}"
                     raise TypeError(msg)
 
 
-def _dict_keys(value: Any) -> list[set[str]]:
-    """The key sets of the dicts on the first level of a value: itself, or the items of a list."""
+def _dict_keys(value: Any, path: str = "") -> Iterator[tuple[str, set[str]]]:
+    """The key sets of all dicts within a value, each with its place; the items of a list have one place."""
     if isinstance(value, Mapping):
-        return [set(value)]
-    if isinstance(value, list | tuple | np.ndarray):
-        return [set(item) for item in value if isinstance(item, Mapping)]
-    return []
+        yield path, set(value)
+        for key, inner in value.items():
+            yield from _dict_keys(inner, f"{path}.{key}")
+    elif isinstance(value, list | tuple | np.ndarray):
+        for inner in value:
+            yield from _dict_keys(inner, f"{path}[]")
 
 
 def durations_from_intervals(table: pa.Table) -> pa.Table:

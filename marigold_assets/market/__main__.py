@@ -50,9 +50,7 @@ def _days(arguments: Sequence[str] | None) -> list[date]:
         prog="python -m marigold_assets.market",
         description="Materialize days of Marigold Market, then print the revenue report.",
     )
-    parser.add_argument(
-        "--from", dest="first", type=date.fromisoformat, default=_DEFAULT_FROM, metavar="YYYY-MM-DD"
-    )
+    parser.add_argument("--from", dest="first", type=date.fromisoformat, default=_DEFAULT_FROM, metavar="YYYY-MM-DD")
     parser.add_argument("--days", type=int, default=_DEFAULT_DAYS, metavar="N")
     options = parser.parse_args(arguments)
     last = options.first + timedelta(days=options.days - 1)

@@ -19,9 +19,7 @@ MOST_DELIVERED_TWICE: Final = 0.05
 
 
 @dg.asset_check(asset=raw_orders, blocking=True)
-def orders_belong_to_their_day(
-    context: dg.AssetCheckExecutionContext, raw_orders: pd.DataFrame
-) -> dg.AssetCheckResult:
+def orders_belong_to_their_day(context: dg.AssetCheckExecutionContext, raw_orders: pd.DataFrame) -> dg.AssetCheckResult:
     """Every order was placed on its `sale_date`, by the shop's clock."""
     orders = _of_this_run(context, raw_orders)
     local_day = orders["ordered_at"].dt.tz_convert(SHOP_TIMEZONE).dt.date

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -15,6 +15,10 @@ from marigold_assets.stores import sql
 NULL_TYPES = frozenset({'"NULL"', "NULL"})
 """How DuckDB names the type of a column that holds nothing but NULL."""
 
+STAND_IN = "INTEGER"
+"""What DuckDB itself makes of a column that holds nothing but NULL."""
+
+_NOT_INTEGERS = ("BOOLEAN", "DECIMAL", "FLOAT", "DOUBLE")
 _NUMERIC = frozenset(
     [
         "boolean",
@@ -67,7 +71,9 @@ class Alignment:
         return bool(self.additions or self.widenings or self.retypings)
 
 
-def align(table: Sequence[Column], source: Sequence[Column], *, where: Where, evolve: bool) -> Alignment:
+def align(
+    table: Sequence[Column], source: Sequence[Column], *, where: Where, evolve: bool, untyped: Collection[str] = ()
+) -> Alignment:
     """Fit a source to a table.
 
     Args:
@@ -75,6 +81,7 @@ def align(table: Sequence[Column], source: Sequence[Column], *, where: Where, ev
         source: The source's columns; a type in ``NULL_TYPES`` fits every column.
         where: The slice, for errors.
         evolve: Whether columns may be added and types widened.
+        untyped: Names of the table's columns that may take any type (see :func:`untyped_candidates`).
 
     Raises:
         SchemaMismatchError: A column is missing, added, renamed, given twice, or of another kind.
@@ -96,7 +103,7 @@ def align(table: Sequence[Column], source: Sequence[Column], *, where: Where, ev
             selection.append(_plain_cast(column.name, target))
         elif column.type == target.type:
             selection.append(_renamed(column.name, target))
-        elif not _same_kind(column.type, target.type):
+        elif target.name in untyped or not _same_kind(column.type, target.type):
             retypings.append(Column(name=target.name, type=column.type))
             selection.append(_renamed(column.name, target))
         elif evolve and (wider := _supertype(column.type, target.type)) != target.type:
@@ -106,9 +113,23 @@ def align(table: Sequence[Column], source: Sequence[Column], *, where: Where, ev
             selection.append(_guarded(column, target))
     return Alignment(
         selection=tuple(selection),
-        additions=tuple(Column(name=c.name, type="INTEGER" if c.type in NULL_TYPES else c.type) for c in added),
+        additions=tuple(Column(name=c.name, type=STAND_IN if c.type in NULL_TYPES else c.type) for c in added),
         widenings=tuple(widenings),
         retypings=tuple(retypings),
+    )
+
+
+def untyped_candidates(table: Sequence[Column], source: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns of a table whose type may be a stand-in, and would cut or rename the values of a source.
+
+    A first slice of nothing but NULL makes a column INTEGER; while it still holds no value, it may take fractions or
+    truth values as what they are.
+    """
+    given = {fold(column.name): column.type for column in source}
+    return tuple(
+        column
+        for column in table
+        if column.type == STAND_IN and given.get(fold(column.name), "").startswith(_NOT_INTEGERS)
     )
 
 

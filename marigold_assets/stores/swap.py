@@ -80,9 +80,9 @@ class SwapJob:
             duckdb.Error: Anything else failed before COMMIT.
         """
         fence.ensure_tables(session.execute)
+        source = self._source_columns(session)
         if not isinstance(self.rows, Query):
             session.connection.register(_SOURCE, self.rows)
-        source = self._source_columns(session)
         table = self._prepare_table(session, source)
         session.execute("begin", "BEGIN TRANSACTION")
         first_position = self._pass_fence(session)
@@ -153,7 +153,13 @@ class SwapJob:
         table = session.table_columns(self.slices[0].table)
         if table is None:
             return None
-        fit = alignment.align(table, source, where=self.slices[0].where, evolve=self.options.evolve)
+        fit = alignment.align(
+            table,
+            source,
+            where=self.slices[0].where,
+            evolve=self.options.evolve,
+            untyped=[c.name for c in alignment.untyped_candidates(table, source) if not self._has_values(session, c)],
+        )
         if not fit.alters_table:
             return table
         types = {column.name: column.type for column in table}
@@ -176,6 +182,10 @@ class SwapJob:
 
     def _alter_type(self, column: Column, using: str) -> str:
         return f"ALTER TABLE {self._table} ALTER COLUMN {sql.identifier(column.name)} TYPE {column.type} USING {using}"
+
+    def _has_values(self, session: Session, column: Column) -> bool:
+        query = f"SELECT 1 FROM {self._table} WHERE {sql.identifier(column.name)} IS NOT NULL LIMIT 1"
+        return bool(session.execute("look for a value", query))
 
     def _refuse_retyping_values(self, session: Session, table: Sequence[Column], retypings: Sequence[Column]) -> None:
         """A column of nothing but NULL, or of empty lists, got its type by chance and may take the first real one."""
@@ -326,8 +336,7 @@ def _query(slice_: PartitionSlice, types: ExpressionTypes) -> str:
 
 
 def _declared(column: Column) -> str:
-    # DuckDB itself stores a column of nothing but NULL as INTEGER.
-    kind = "INTEGER" if column.type in alignment.NULL_TYPES else column.type
+    kind = alignment.STAND_IN if column.type in alignment.NULL_TYPES else column.type
     return f"{sql.identifier(column.name)} {kind}"
 
 
