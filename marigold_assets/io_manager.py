@@ -11,9 +11,16 @@ import pyarrow as pa
 from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
-from marigold_assets.attempt import begin_attempt, claims_of_range_step, explained, owner_of, stand_in_attempt
+from marigold_assets.attempt import (
+    RunningAttempt,
+    begin_attempt,
+    claims_of_range_step,
+    explained,
+    owner_of,
+    stand_in_attempt,
+)
 from marigold_assets.errors import UnsupportedTypeError, Where
-from marigold_assets.model import Attempt, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
+from marigold_assets.model import PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
 from marigold_assets.stores.duckdb import DuckDBStore
 
 BACKFILL_TAG = "dagster/backfill"
@@ -67,7 +74,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         default="pandas", description="Type of frame for inputs without a type annotation."
     )
 
-    _attempt: Attempt | None = PrivateAttr(default=None)
+    _attempt: RunningAttempt | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Draw the fencing token of this attempt, before any input is read."""
@@ -87,7 +94,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
     def load_input(self, context: dg.InputContext) -> Any:
         """Load a table, or the partitions of it that an input asks for, as the annotated type of frame."""
         with explained(None, None):
-            self._claim_range()
+            self._begin_reading()
             table, slices, owner = self._input_slices(context)
             where = Where(asset=owner, partition=_shown_keys(slices), table=str(table))
             columns = (context.definition_metadata or {}).get("columns")
@@ -98,10 +105,13 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
                 return frames.empty(kind, where)
             return frames.load(self._store, (table, slices, columns), kind, where)
 
-    def _claim_range(self) -> None:
-        """Claim the keys of a range run, which are not known before a step has started."""
-        if self._attempt is not None and (claims := claims_of_range_step()):
-            self._store.claim(self._attempt, claims)
+    def _begin_reading(self) -> None:
+        """Have a token older than what is read, and claim the keys of a range run, known only within a step."""
+        if self._attempt is None:
+            return
+        attempt = self._attempt.before_reading()
+        if claims := claims_of_range_step():
+            self._store.claim(attempt, claims)
 
     @property
     def _store(self) -> DuckDBStore:
@@ -109,14 +119,13 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
 
     def _swap(self, context: dg.OutputContext, slices: Sequence[PartitionSlice], obj: Any) -> tuple[Receipt, ...]:
         step = dagster_internals.step_context_of(context)
-        attempt = self._attempt or stand_in_attempt(self._store)
+        attempt = self._attempt.before_writing() if self._attempt else stand_in_attempt(self._store)
         return self._store.swap(
             slices,
             frames.to_rows(obj, slices[0].where),
             attempt=attempt,
             swap_id=derive_swap_id(
                 attempt.run_id,
-                attempt.token,
                 context.step_key if step is not None else None,
                 context.name,
                 context.mapping_key,

@@ -13,10 +13,9 @@ from dagster_duckdb import DuckDBResource
 from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
-from marigold_assets.attempt import begin_attempt, explained, owner_of, stand_in_attempt
+from marigold_assets.attempt import RunningAttempt, begin_attempt, explained, owner_of, stand_in_attempt
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.model import (
-    Attempt,
     Claim,
     LedgerEntry,
     PartitionSlice,
@@ -51,7 +50,7 @@ class FencedPartitionResource(DuckDBResource):
         default=180.0, description="Seconds to wait for a database that another process holds."
     )
 
-    _attempt: Attempt | None = PrivateAttr(default=None)
+    _attempt: RunningAttempt | None = PrivateAttr(default=None)
     _swaps: int = PrivateAttr(default=0)
 
     @classmethod
@@ -87,7 +86,7 @@ class FencedPartitionResource(DuckDBResource):
         key = _asset_key(context, asset_key)
         with explained(context.instance, context.run.run_id):
             claims = [Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)]
-            self._store.claim(self._attempt_for(), claims)
+            self._store.claim(self._running().before_reading(), claims)
 
     def swap(
         self,
@@ -116,7 +115,7 @@ class FencedPartitionResource(DuckDBResource):
         key = _asset_key(context, asset_key)
         with explained(context.instance, context.run.run_id):
             slices = self._slices(context, key)
-            attempt = self._attempt_for()
+            attempt = self._running().before_writing()
             self._swaps += 1
             receipts = self._store.swap(
                 slices,
@@ -124,15 +123,14 @@ class FencedPartitionResource(DuckDBResource):
                 attempt=attempt,
                 swap_id=derive_swap_id(
                     attempt.run_id,
-                    attempt.token,
-                    str(context.op_handle),
+                    str(context.op_execution_context.op_handle),
                     owner_of(key),
                     context.retry_number,
                     self._swaps,
                 ),
                 provenance=Provenance(
                     code_version=context.assets_def.specs_by_key[key].code_version,
-                    step=str(context.op_handle),
+                    step=str(context.op_execution_context.op_handle),
                     backfill_id=context.run.tags.get("dagster/backfill"),
                 ),
                 options=partitions.swap_options(context.assets_def.specs_by_key[key].metadata),
@@ -164,6 +162,8 @@ class FencedPartitionResource(DuckDBResource):
         """
         key = dg.AssetKey.from_coercible(asset_key)
         with explained(context.instance, context.run.run_id):
+            if self._attempt is not None:
+                self._attempt.before_reading()
             table, slices = self._upstream(context, key, keys)
             where = Where(asset=owner_of(key), table=str(table))
             return frames.load(self._store, (table, slices, columns), frame_type, where)
@@ -176,9 +176,9 @@ class FencedPartitionResource(DuckDBResource):
         owner = owner_of(dg.AssetKey.from_coercible(asset_key))
         return tuple(entry for entry in entries if entry.owner == owner)
 
-    def _attempt_for(self) -> Attempt:
+    def _running(self) -> RunningAttempt:
         if self._attempt is None:
-            self._attempt = stand_in_attempt(self._store)
+            self._attempt = RunningAttempt(store=self._store, attempt=stand_in_attempt(self._store))
         return self._attempt
 
     def _slices(self, context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[PartitionSlice, ...]:

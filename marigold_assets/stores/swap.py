@@ -33,7 +33,7 @@ from marigold_assets.model import (
     fold,
 )
 from marigold_assets.stores import alignment, fence, ledger, sql
-from marigold_assets.stores.base import Query, Rows
+from marigold_assets.stores.base import Query, Rows, refuse_twin
 from marigold_assets.stores.measure import Measure, measure
 from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
 from marigold_assets.stores.session import Session
@@ -222,7 +222,8 @@ class SwapJob:
         fence.refuse_rivals(self.slices, self.attempt, fence.settle_claims(session.execute, self.attempt, claims))
 
     def _already_committed(self, session: Session) -> tuple[LedgerEntry, ...]:
-        found = ledger.entries(session.execute, "token = ? AND swap_id = ?", [self.attempt.token, self.swap_id])
+        found = ledger.entries(session.execute, "run_id = ? AND swap_id = ?", [self.attempt.run_id, self.swap_id])
+        refuse_twin(self.slices, self.attempt, found)
         by_key = {entry.partition_key for entry in found}
         if found and not all(s.partition_key in by_key for s in self.slices):
             raise ConfigurationError(
