@@ -190,7 +190,7 @@ class Connector:
         try:
             if required:
                 with suppress(OSError):  # the note only serves other people's error messages
-                    self._holder_path.write_text(f"process {os.getpid()} ({owner})")
+                    _overwrite(self._holder_path, f"process {os.getpid()} ({owner})")
             yield
         finally:
             lock.release()
@@ -295,6 +295,17 @@ class Connector:
                 return build(text, place)
         unavailable = self._unavailable(error)
         return StoreUnavailableError(unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place)
+
+
+def _overwrite(path: Path, text: str) -> None:
+    """Write a small file in place: some file systems flush a file that was truncated first, which costs a millisecond."""
+    encoded = text.encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, encoded)
+        os.ftruncate(descriptor, len(encoded))
+    finally:
+        os.close(descriptor)
 
 
 def _named(holder: re.Match[str] | None) -> str:

@@ -211,8 +211,10 @@ class DuckDBStore(PartitionStore):
         with self._connector.write(f"run {run_id}") as connection:
             session = Session(connection, self._observer)
             try:
-                session.configure(timezone)
-                if begin:
+                session.write_once(rows=not begin)
+                if not begin:
+                    session.configure(timezone)
+                else:
                     fence.ensure_tables(session.execute)
                     session.execute("begin", "BEGIN TRANSACTION")
                 yield session

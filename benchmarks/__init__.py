@@ -1,0 +1,1 @@
+"""How fast the product is beside the floor and beside its peer: `python -m benchmarks --help`."""
