@@ -247,7 +247,7 @@ class Connector:
         problem, remedy = self._diagnosis(error)
         return StoreUnavailableError(f"database {self.secrets.database} {problem}", remedy=remedy, detail=detail)
 
-    def _diagnosis(self, error: BaseException) -> tuple[str, str]:  # noqa: PLR0911 - a table would be no clearer
+    def _diagnosis(self, error: BaseException) -> tuple[str, str]:
         text = str(error)
         number = error.errno if isinstance(error, OSError) else None
         shown = self.secrets.database == str(self.path)

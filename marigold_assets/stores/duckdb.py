@@ -139,7 +139,8 @@ class DuckDBStore(PartitionStore):
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         with self._reading(table, slices, columns) as (session, query, parameters):
-            return session.relation("read", query, parameters).to_arrow_table()
+            rows: pa.Table = session.relation("read", query, parameters).to_arrow_table()
+            return rows
 
     @contextmanager
     def scan(

@@ -228,18 +228,18 @@ def _marks(execute: Execute, table: TableName, keys: Sequence[str | None]) -> li
     return [(key, (run_id, mark)) for key, run_id, mark in rows]
 
 
-def check_owner(execute: Execute, table: TableName, owner: str, renamed_from: Sequence[str]) -> None:
+def check_owner(execute: Execute, slice_: PartitionSlice, renamed_from: Sequence[str]) -> None:
     """Refuse to write a table that belongs to another asset.
 
     Args:
         execute: Runs a statement.
-        table: The table.
-        owner: Who wants to write.
+        slice_: A slice to be written.
         renamed_from: Former owners whose table this one takes over.
 
     Raises:
         TableOwnedError: Another asset writes this table.
     """
+    table, owner = slice_.table, slice_.owner
     if renamed_from:
         execute(
             "take over from former owner",
@@ -256,8 +256,7 @@ def check_owner(execute: Execute, table: TableName, owner: str, renamed_from: Se
             f"the table already belongs to {other[0][0]!r}, and {owner!r} maps to it too",
             remedy='give one of them another table (key_prefix or metadata={"schema": ...}); if the asset was renamed,'
             f' say metadata={{"marigold/renamed_from": {other[0][0]!r}}}',
-            asset=owner,
-            table=str(table),
+            **slice_.where,
         )
 
 

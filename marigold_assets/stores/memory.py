@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -37,7 +37,7 @@ from marigold_assets.model import (
     TableName,
     fold,
 )
-from marigold_assets.stores import arrow
+from marigold_assets.stores import memory_types
 from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target, refuse_twin
 from marigold_assets.stores.predicate import ExpressionKind, interval_bounds
 
@@ -82,7 +82,7 @@ class MemoryStore(PartitionStore):
         self, *, observer: Callable[[str], None] | None = None, same_storage_as: MemoryStore | None = None
     ) -> None:
         self._observe = observer or (lambda _label: None)
-        self._state = same_storage_as._state if same_storage_as is not None else _State()
+        self._state: _State = same_storage_as._state if same_storage_as is not None else _State()
 
     def draw_token(self, run_id: str, claims: Sequence[Claim] = ()) -> FencingToken:
         with self._state.lock:
@@ -116,17 +116,20 @@ class MemoryStore(PartitionStore):
                 remedy="return a table, or use a database",
                 **first.where,
             )
-        arrow.refuse_unusable_names(rows.schema, first.where)
+        memory_types.refuse_unusable_names(rows.schema, first.where)
         with self._state.lock:
             self._observe("fence")
             self._refuse_other_owner(first, options.renamed_from)
             for slice_ in slices:
-                self._refuse_overtaken(slice_, attempt)
+                _refuse_later(slice_, attempt, self._rivals(slice_, attempt))
+            for slice_ in slices:
+                _refuse_later(slice_, attempt, self._later_commits(slice_, attempt))
             if replayed := self._replayed(slices, attempt, swap_id):
                 return replayed
             stored = self._state.tables.get(first.table.key)
             given = rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
-            old, new = arrow.fit(None if stored is None else stored.rows, given, where=first.where, options=options)
+            before = None if stored is None else stored.rows
+            old, new = memory_types.fit(before, given, where=first.where, options=options)
             self._observe("delete")
             others = old.filter(pa.array([not hit for hit in _members(old, slices)], pa.bool_()))
             found = [_rows_of(new, slice_) for slice_ in slices]
@@ -192,7 +195,7 @@ class MemoryStore(PartitionStore):
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
         with self._state.lock:
             stored = self._state.tables.get(table.key)
-        return None if stored is None else arrow.columns_of(stored.rows.schema)
+        return None if stored is None else memory_types.columns_of(stored.rows.schema)
 
     def ledger(self, table: TableName | None = None) -> tuple[LedgerEntry, ...]:
         with self._state.lock:
@@ -204,7 +207,7 @@ class MemoryStore(PartitionStore):
 
     def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
         rows = self.read(slice_.table, [slice_], None if columns is None else [column.name for column in columns])
-        schema = arrow.columns_of(rows.schema) if columns is None else columns
+        schema = memory_types.columns_of(rows.schema) if columns is None else columns
         return str(_hash(rows, schema))
 
     def _claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
@@ -220,26 +223,18 @@ class MemoryStore(PartitionStore):
                 **slice_.where,
             )
 
-    def _refuse_overtaken(self, slice_: PartitionSlice, attempt: Attempt) -> None:
+    def _rivals(self, slice_: PartitionSlice, attempt: Attempt) -> list[_Mark]:
         claim = Claim(owner=slice_.owner, partition_key=slice_.partition_key)
         mine = self._state.claims.get((claim, attempt.run_id), attempt.token)
-        later: list[_Mark] = [
+        return [
             (run_id, token)
             for (other, run_id), token in self._state.claims.items()
             if other == claim and run_id != attempt.run_id and token > mine
         ]
+
+    def _later_commits(self, slice_: PartitionSlice, attempt: Attempt) -> list[_Mark]:
         mark = self._state.fence.get((slice_.table.key, slice_.partition_key))
-        if mark is not None and mark[1] > attempt.token:
-            later.append(mark)
-        if later:
-            run_id, token = max(later, key=lambda other: other[1])
-            raise FencedOutError(
-                run_id=attempt.run_id,
-                token=attempt.token,
-                superseded_by_run=run_id,
-                superseded_by_token=token,
-                **slice_.where,
-            )
+        return [mark] if mark is not None and mark[1] > attempt.token else []
 
     def _replayed(self, slices: Sequence[PartitionSlice], attempt: Attempt, swap_id: str) -> tuple[Receipt, ...]:
         committed = [entry for entry in self.receipts(swap_id) if entry.run_id == attempt.run_id]
@@ -263,7 +258,7 @@ class MemoryStore(PartitionStore):
         swap_id: str,
         provenance: Provenance,
     ) -> LedgerEntry:
-        columns = arrow.columns_of(rows.schema)
+        columns = memory_types.columns_of(rows.schema)
         return LedgerEntry(
             position=position,
             table=slice_.table,
@@ -281,6 +276,18 @@ class MemoryStore(PartitionStore):
             columns=columns,
             provenance=provenance,
             committed_at=datetime.now(UTC),
+        )
+
+
+def _refuse_later(slice_: PartitionSlice, attempt: Attempt, later: Sequence[_Mark]) -> None:
+    if later:
+        run_id, token = max(later, key=lambda mark: mark[1])
+        raise FencedOutError(
+            run_id=attempt.run_id,
+            token=attempt.token,
+            superseded_by_run=run_id,
+            superseded_by_token=token,
+            **slice_.where,
         )
 
 
@@ -312,9 +319,9 @@ def _tests(schema: pa.Schema, slice_: PartitionSlice) -> list[tuple[str, _Test]]
             )
         kind = schema.field(name).type
         if isinstance(condition, Equals):
-            tests.append((name, _equals(arrow.parse(condition.value, kind))))
+            tests.append((name, _equals(memory_types.parse(condition.value, kind))))
         else:
-            low, high = interval_bounds(condition, ExpressionKind.of(arrow.sql_name(kind)), slice_)
+            low, high = interval_bounds(condition, ExpressionKind.of(memory_types.sql_name(kind)), slice_)
             tests.append((name, _between(low, high)))
     return tests
 
@@ -352,8 +359,8 @@ def _hash(rows: pa.Table, columns: Sequence[Column]) -> ContentHash:
     )
 
 
-def _sum(rows: object) -> int:
-    return sum(_hash_of(row) for row in rows) % MODULUS  # type: ignore[attr-defined]
+def _sum(rows: Iterable[tuple[object, ...]]) -> int:
+    return sum(map(_hash_of, rows)) % MODULUS
 
 
 def _hash_of(row: tuple[object, ...]) -> int:

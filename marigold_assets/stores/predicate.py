@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -287,13 +288,13 @@ def bounds_table(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> tu
         types: Their expressions.
 
     Returns:
-        A table with one row a slice (its ``marigold_position``, and the bounds of every dimension), and the join condition
-        between the sliced table and that table under the alias ``bounds``.
+        A table with one row a slice (its ``marigold_position``, and the bounds of every dimension), and the condition
+        to join the sliced table with that table under the alias ``bounds``.
 
     Raises:
         ConfigurationError: See :func:`interval_bounds`.
     """
-    columns: dict[str, pa.Array] = {"marigold_position": pa.array(range(len(slices)), pa.int32())}
+    columns: dict[str, pa.Array[Any]] = {"marigold_position": pa.array(range(len(slices)), pa.int32())}
     joins: list[str] = []
     for dimension, conditions in enumerate(zip(*(slice_.conditions for slice_ in slices), strict=True)):
         low, high, value = (f"marigold_{part}{dimension}" for part in ("low", "high", "value"))

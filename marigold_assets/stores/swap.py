@@ -19,6 +19,7 @@ from marigold_assets.errors import (
     LossyCastError,
     MarigoldError,
     RowsOutsidePartitionError,
+    SchemaMismatchError,
 )
 from marigold_assets.model import (
     Attempt,
@@ -126,7 +127,9 @@ class SwapJob:
 
     @property
     def _from(self) -> str:
-        return f"({self.rows.sql}\n)" if isinstance(self.rows, Query) and not self._staged else _SOURCE
+        if isinstance(self.rows, Query) and not self._staged:
+            return f"({self.rows.sql.rstrip().rstrip(';')}\n)"
+        return _SOURCE
 
     def _source_columns(self, session: Session) -> tuple[Column, ...]:
         where = self.slices[0].where
@@ -153,13 +156,13 @@ class SwapJob:
         table = session.table_columns(self.slices[0].table)
         if table is None:
             return None
-        fit = alignment.align(
-            table,
-            source,
-            where=self.slices[0].where,
-            evolve=self.options.evolve,
-            untyped=[c.name for c in alignment.untyped_candidates(table, source) if not self._has_values(session, c)],
-        )
+        candidates = alignment.untyped_candidates(table, source)
+        untyped = [column.name for column in candidates if not self._has_values(session, column)]
+        where, evolve = self.slices[0].where, self.options.evolve
+        try:
+            fit = alignment.align(table, source, where=where, evolve=evolve, untyped=untyped)
+        except SchemaMismatchError:
+            return table  # raised again behind the fence: a swap that is already in, or fenced out, is told that first
         if not fit.alters_table:
             return table
         types = {column.name: column.type for column in table}
@@ -167,6 +170,9 @@ class SwapJob:
         fence.touch_counter(session.execute)
         self._refuse_if_overtaken(session)
         fence.refuse_later_commits(session.execute, self.slices, self.attempt)
+        if self._already_committed(session):
+            session.execute("leave table", "ROLLBACK")
+            return table
         self._refuse_retyping_values(session, table, fit.retypings)
         for column in fit.additions:
             session.execute("add column", f"ALTER TABLE {self._table} ADD COLUMN {_declared(column)}")
@@ -212,8 +218,7 @@ class SwapJob:
 
     def _refuse_if_overtaken(self, session: Session) -> None:
         claims = [Claim(owner=s.owner, partition_key=s.partition_key) for s in self.slices]
-        slice_ = self.slices[0]
-        fence.check_owner(session.execute, slice_.table, slice_.owner, self.options.renamed_from)
+        fence.check_owner(session.execute, self.slices[0], self.options.renamed_from)
         fence.refuse_rivals(self.slices, self.attempt, fence.settle_claims(session.execute, self.attempt, claims))
 
     def _already_committed(self, session: Session) -> tuple[LedgerEntry, ...]:
@@ -243,8 +248,8 @@ class SwapJob:
 
     def _stage(self, session: Session) -> None:
         """Run a query that may read the very rows to be replaced before they are deleted."""
-        self._staged = isinstance(self.rows, Query) and self._may_read_target(session, self.rows)
-        if self._staged:
+        if isinstance(self.rows, Query) and self._may_read_target(session, self.rows):
+            self._staged = True
             session.execute("stage", f"CREATE OR REPLACE TEMP TABLE {_SOURCE} AS {self.rows.sql}")
 
     def _may_read_target(self, session: Session, query: Query) -> bool:

@@ -39,9 +39,7 @@ class FencingContract(StoreHarness):
         """S1: draw_token against draw_token."""
         make_store().draw_token("warm up")
         drawn: list[int] = []
-        threads = [
-            threading.Thread(target=lambda: drawn.append(make_store().draw_token("x"))) for _ in range(6)
-        ]
+        threads = [threading.Thread(target=lambda: drawn.append(make_store().draw_token("x"))) for _ in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:

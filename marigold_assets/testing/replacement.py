@@ -46,9 +46,7 @@ class ReplacementContract(StoreHarness):
     # S4
 
     @pytest.mark.parametrize("outside", [rows("b", 1), [{"key": None, "value": 1}], rows("A", 1)], ids=repr)
-    def test_a_row_outside_its_slice_is_refused(
-        self, filled: PartitionStore, outside: list[dict[str, Any]]
-    ) -> None:
+    def test_a_row_outside_its_slice_is_refused(self, filled: PartitionStore, outside: list[dict[str, Any]]) -> None:
         """S4: another slice's row, a NULL partition value, and a key in other case."""
         before = state(filled)
         with pytest.raises(RowsOutsidePartitionError, match="1 of 2 rows"):
@@ -64,9 +62,7 @@ class ReplacementContract(StoreHarness):
         "names",
         [["key"], ["key", "value", "more"], ["key", "amount"], ["key", "value", "VALUE"], ["key", ""]],
     )
-    def test_other_columns_than_those_of_the_table_are_refused(
-        self, filled: PartitionStore, names: list[str]
-    ) -> None:
+    def test_other_columns_than_those_of_the_table_are_refused(self, filled: PartitionStore, names: list[str]) -> None:
         """S4: missing, extra, renamed, repeated, without a name."""
         before = state(filled)
         given = pa.table([pa.array(["a"]), *(pa.array([1]) for _ in names[1:])], names=names)
@@ -136,9 +132,7 @@ class ReplacementContract(StoreHarness):
             {"key": "b", "value": 3.0, "more": None},
         ]
 
-    def test_a_table_does_not_grow_at_the_price_of_a_value(
-        self, store: PartitionStore, attempt: Attempt
-    ) -> None:
+    def test_a_table_does_not_grow_at_the_price_of_a_value(self, store: PartitionStore, attempt: Attempt) -> None:
         """S4: 2**53 + 1 is no double, so the column cannot become one."""
         swap(store, attempt, {"a": [2**53 + 1]})
         before = state(store)

@@ -41,9 +41,7 @@ AWKWARD_TEXTS = (
 
 def names() -> st.SearchStrategy[str]:
     """Names of schemas, tables and columns: never empty, and without the characters that no database stores."""
-    anything = st.text(
-        st.characters(exclude_categories=("Cs",), exclude_characters="\x00\x1f"), min_size=1, max_size=30
-    )
+    anything = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\x1f"), min_size=1, max_size=30)
     return st.one_of(st.sampled_from(AWKWARD_TEXTS), anything)
 
 
@@ -73,7 +71,7 @@ def rows_of(key: str, *, max_size: int = 6) -> st.SearchStrategy[list[dict[str, 
     return st.lists(st.fixed_dictionaries({"key": st.just(key), "value": values()}), max_size=max_size)
 
 
-ROW_SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64())])
+ROW_SCHEMA = pa.schema({"key": pa.string(), "value": pa.int64()})
 """The columns of :func:`rows_of`."""
 
 

@@ -47,7 +47,7 @@ def test_what_is_no_duckdb_file_is_refused_and_kept(path, duck, kind):
 def test_reading_before_the_first_write_says_what_to_do(duck, path):
     assert duck.columns(TABLE) is None
     assert duck.ledger() == duck.receipts("x") == ()
-    with pytest.raises(StoreUnavailableError, match="does not exist yet.*materialize"):
+    with pytest.raises(StoreUnavailableError, match=r"does not exist yet.*materialize"):
         duck.read(TABLE)
     assert not path.exists()
 
@@ -83,9 +83,9 @@ def test_a_reader_shares_the_file_with_a_reader(duck, path, draw):
 
 def test_a_connection_with_other_settings_in_this_process_is_named(path, duck, draw):
     draw()
-    with duckdb.connect(str(path), config={"threads": 1}):
-        with pytest.raises(StoreBusyError, match="this very process, with other settings"):
-            DuckDBStore(str(path), lock_timeout_seconds=0.2).draw_token("x")
+    refused = pytest.raises(StoreBusyError, match="this very process, with other settings")
+    with duckdb.connect(str(path), config={"threads": 1}), refused:
+        DuckDBStore(str(path), lock_timeout_seconds=0.2).draw_token("x")
 
 
 @pytest.mark.parametrize("folder_too", [True, False], ids=["file and folder", "file"])

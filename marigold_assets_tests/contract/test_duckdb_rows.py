@@ -88,6 +88,11 @@ def test_a_query_may_read_the_rows_that_it_replaces(swap, duck):
     assert duck.read(TABLE).num_rows == 2
 
 
+def test_a_query_may_end_in_a_semicolon(swap):
+    [receipt] = swap(Query(sql="SELECT 'a' AS key, 1 AS value ; "), "a")
+    assert receipt.entry.row_count == 1
+
+
 def test_a_query_may_read_the_rows_that_it_replaces_through_a_view(swap, duck, sql):
     swap(table_of([{"key": "a", "value": 1}]), "a")
     sql("CREATE VIEW everything AS FROM sales.daily")
@@ -207,13 +212,13 @@ def test_empty_lists_take_the_first_real_type(swap, duck):
 
 def test_nested_values_of_another_shape_are_refused_by_name(swap):
     swap(pa.table({"key": ["a"], "who": [{"name": "x"}]}), "a")
-    with pytest.raises(SchemaMismatchError, match="added .*'age'"):
+    with pytest.raises(SchemaMismatchError, match=r"added .*'age'"):
         swap(pa.table({"key": ["a"], "who": [{"name": "x", "age": 1}]}), "a")
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.decimal256(50, 2)], ids=str)
 def test_a_type_that_duckdb_has_not_is_refused_as_such(swap, kind, duck):
-    with pytest.raises(UnsupportedTypeError, match="(?s)type.*Remedy"):
+    with pytest.raises(UnsupportedTypeError, match=r"(?s)type.*Remedy"):
         swap(pa.table({"key": ["a"], "value": pa.nulls(1, kind)}), "a")
     assert duck.columns(TABLE) is None
 

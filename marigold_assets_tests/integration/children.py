@@ -27,9 +27,7 @@ def given(rows_by_key, *, evolve=False):
 
 def write(path, rows_by_key, *, run_id="run", evolve=False, point=None):
     """Draw a token, then swap some slices of equal rows; killed at a statement of the swap, if wanted."""
-    token = DuckDBStore(path).draw_token(
-        run_id, [Claim(owner="daily", partition_key=key) for key in rows_by_key]
-    )
+    token = DuckDBStore(path).draw_token(run_id, [Claim(owner="daily", partition_key=key) for key in rows_by_key])
     store = DuckDBStore(path, observer=None if point is None else kill_at(point))
     receipts = store.swap(
         [slice_of(key) for key in rows_by_key],

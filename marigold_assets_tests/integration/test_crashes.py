@@ -76,9 +76,7 @@ def test_a_swap_killed_at_any_statement_is_wholly_old_or_wholly_new(processes, p
     point = 0
     while True:
         point += 1
-        outcome = processes.call(
-            "write", path=path, rows_by_key=new, run_id=f"run {point}", evolve=evolve, point=point
-        )
+        outcome = processes.call("write", path=path, rows_by_key=new, run_id=f"run {point}", evolve=evolve, point=point)
         assert outcome.error is None, outcome.trace
         found = assert_consistent(path)
         if not outcome.killed:
@@ -86,15 +84,11 @@ def test_a_swap_killed_at_any_statement_is_wholly_old_or_wholly_new(processes, p
         assert found == old
     assert point > 8
     expected = {key: value for key, value in new.items() if value is not None}
-    assert {key: set(values) for key, values in found.items() if key in new} == {
-        k: {v} for k, v in expected.items()
-    }
+    assert {key: set(values) for key, values in found.items() if key in new} == {k: {v} for k, v in expected.items()}
     assert found.get("b") == old.get("b")
 
 
-@pytest.mark.parametrize(
-    "kill", [pytest.param(n, marks=pytest.mark.stress if n >= 20 else ()) for n in range(KILLS)]
-)
+@pytest.mark.parametrize("kill", [pytest.param(n, marks=pytest.mark.stress if n >= 20 else ()) for n in range(KILLS)])
 def test_a_writer_killed_at_a_random_moment_leaves_no_trace_of_a_half_swap(processes, path, kill):
     assert processes.call("write", path=path, rows_by_key={"a": 0, "b": 0}, run_id="initial").code == 0
     delay = random.Random(kill).uniform(0.01, 0.12)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 
 from marigold_assets.errors import LossyCastError, SchemaMismatchError, Where
 from marigold_assets.model import Column, SwapOptions, fold
+
+_Column: TypeAlias = "pa.ChunkedArray[Any]"
 
 
 def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
@@ -71,19 +74,20 @@ def fit(stored: pa.Table | None, given: pa.Table, *, where: Where, options: Swap
             remedy="correct the columns",
             **where,
         )
-    old, new = {}, {}
+    old: dict[str, Any] = {}
+    new: dict[str, Any] = {}
     for name in stored.column_names:
         mine, theirs = stored.column(name), given.column(by_key[fold(name)])
         kind = _common(name, mine, theirs, where=where, evolve=options.evolve)
         old[name] = _cast(name, mine, kind, where)
         new[name] = _cast(name, theirs, kind, where)
     for name in added:
-        old[name] = pa.chunked_array([pa.nulls(stored.num_rows, given.column(name).type)])
+        old[name] = _nulls(stored.num_rows, given.column(name).type)
         new[name] = given.column(name)
     return pa.table(old), pa.table(new)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _plain(column: _Column) -> _Column:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return column.cast(kind.value_type)
@@ -104,9 +108,9 @@ def _family(kind: pa.DataType) -> str:
     return next((name for name, holds in families if holds), str(kind))
 
 
-def _common(name: str, stored: pa.ChunkedArray, given: pa.ChunkedArray, *, where: Where, evolve: bool) -> pa.DataType:
+def _common(name: str, stored: _Column, given: _Column, *, where: Where, evolve: bool) -> pa.DataType:
     """The type that a column has after the swap."""
-    mine, theirs = stored.type, given.type
+    mine, theirs = cast(pa.DataType, stored.type), cast(pa.DataType, given.type)
     if mine == theirs or pa.types.is_null(theirs):
         return mine
     if pa.types.is_null(mine) or (_family(mine) != _family(theirs) and stored.null_count == len(stored)):
@@ -121,28 +125,32 @@ def _common(name: str, stored: pa.ChunkedArray, given: pa.ChunkedArray, *, where
         return mine
     try:
         both = [pa.schema([("c", mine)]), pa.schema([("c", theirs)])]
-        return pa.unify_schemas(both, promote_options="permissive").field(0).type
+        return cast(pa.DataType, pa.unify_schemas(both, promote_options="permissive").field(0).type)
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         return mine
 
 
-def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType, where: Where) -> pa.ChunkedArray:
+def _cast(name: str, column: _Column, kind: pa.DataType, where: Where) -> _Column:
     if column.type == kind:
         return column
     if column.null_count == len(column):
-        return pa.chunked_array([pa.nulls(len(column), kind)])
+        return _nulls(len(column), kind)
     try:
-        cast = column.cast(kind)
-        back = cast.cast(column.type)
+        fitted = column.cast(kind)
+        back = fitted.cast(column.type).to_pylist()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        cast = back = None
-    if back is None or not all(map(_same, column.to_pylist(), back.to_pylist())):
+        fitted, back = column, None
+    if back is None or not all(map(_same, column.to_pylist(), back)):
         raise LossyCastError(
             f"column {name!r}: a {column.type} value does not fit {kind}, the type in the table",
             remedy=f"round or convert the column to {kind}",
             **where,
         )
-    return cast
+    return fitted
+
+
+def _nulls(count: int, kind: Any) -> _Column:
+    return pa.chunked_array([pa.nulls(count, kind)])
 
 
 def _same(left: object, right: object) -> bool:

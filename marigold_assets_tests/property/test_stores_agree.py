@@ -1,0 +1,137 @@
+"""DuckDB against the reference model: whatever is done to both, both say the same."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
+
+from marigold_assets.errors import MarigoldError
+from marigold_assets.model import Attempt, Claim, SwapOptions, TableName
+from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.stores.memory import MemoryStore
+from marigold_assets.testing.strategies import slice_of, table_of, values
+
+TABLE = TableName(schema="sales", name="daily")
+KEYS = ("a", "b", "it's", "")
+RUNS = ("first", "second", "third")
+STRESS = bool(os.environ.get("MARIGOLD_STRESS"))
+
+keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True)
+
+
+class Agreement(RuleBasedStateMachine):
+    """Runs every step on both stores and compares what they return or raise, and what they hold."""
+
+    attempts = Bundle("attempts")
+    swaps = Bundle("swaps")
+
+    @initialize()
+    def open_both(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.model = MemoryStore()
+        self.reopen()
+        self.numbers = iter(range(10_000))
+
+    def teardown(self):
+        with self.folder:
+            self.compare_all()
+
+    @rule()
+    def reopen(self):
+        self.real = DuckDBStore(str(Path(self.folder.name) / "market.duckdb"))
+
+    def both(self, action, shown=lambda result: result):
+        def outcome(store):
+            try:
+                return shown(action(store))
+            except MarigoldError as error:
+                return type(error), error.where, vars(error).get("superseded_by_token")
+
+        expected = outcome(self.model)
+        found = outcome(self.real)
+        assert found == expected
+        return expected
+
+    @rule(target=attempts, run_id=st.sampled_from(RUNS), claimed=st.lists(st.sampled_from(KEYS), max_size=2))
+    def draw(self, run_id, claimed):
+        claims = [Claim(owner="daily", partition_key=key) for key in claimed]
+        return Attempt(run_id=run_id, token=self.both(lambda store: store.draw_token(run_id, claims)))
+
+    @rule(attempt=attempts, claimed=keys)
+    def claim(self, attempt, claimed):
+        self.both(lambda store: store.claim(attempt, [Claim(owner="daily", partition_key=key) for key in claimed]))
+
+    def run_swap(self, attempt, swapped, rows, swap_id, **more):
+        owner = more.pop("owner", "daily")
+        slices = [slice_of(key, owner=owner) for key in swapped]
+
+        def shown(receipts):
+            return [
+                (r.replayed, r.entry.partition_key, r.entry.token, r.entry.row_count, r.entry.swap_id) for r in receipts
+            ]
+
+        self.both(lambda store: store.swap(slices, rows, attempt=attempt, swap_id=swap_id, **more), shown)
+
+    @rule(target=swaps, attempt=attempts, swapped=keys, data=st.data())
+    def swap(self, attempt, swapped, data):
+        found = data.draw(st.lists(st.tuples(st.sampled_from(swapped), values()), max_size=5))
+        rows = table_of([{"key": key, "value": value} for key, value in found])
+        call = (attempt, swapped, rows, f"swap {next(self.numbers)}")
+        self.run_swap(*call)
+        return call
+
+    @rule(call=swaps)
+    def replay(self, call):
+        self.run_swap(*call)
+
+    @rule(call=swaps, attempt=attempts)
+    def repeat_under_another_token(self, call, attempt):
+        self.run_swap(attempt, *call[1:])
+
+    @rule(attempt=attempts, swapped=keys, other=st.sampled_from((*KEYS, None)))
+    def swap_with_a_row_perhaps_outside(self, attempt, swapped, other):
+        rows = table_of([{"key": swapped[0], "value": 1}, {"key": other, "value": 2}])
+        self.run_swap(attempt, swapped, rows, f"swap {next(self.numbers)}")
+
+    @rule(attempt=attempts, swapped=keys, evolve=st.booleans())
+    def swap_with_another_column(self, attempt, swapped, evolve):
+        rows = table_of([{"key": swapped[0], "value": 1}]).append_column("more", [["x"]])
+        self.run_swap(attempt, swapped, rows, f"swap {next(self.numbers)}", options=SwapOptions(evolve=evolve))
+
+    @rule(attempt=attempts, swapped=keys, owner=st.sampled_from(("daily", "weekly")), renamed=st.booleans())
+    def swap_as_another_owner(self, attempt, swapped, owner, renamed):
+        options = SwapOptions(renamed_from=("daily", "weekly") if renamed else ())
+        self.run_swap(attempt, swapped, table_of([]), f"swap {next(self.numbers)}", owner=owner, options=options)
+
+    @rule(wanted=st.lists(st.sampled_from(KEYS), max_size=3, unique=True))
+    def read(self, wanted):
+        if self.model.columns(TABLE) is not None:
+            slices = [slice_of(key) for key in wanted]
+            self.both(lambda store: store.read(TABLE, slices), lambda found: sorted(map(repr, found.to_pylist())))
+
+    @rule(call=consumes(swaps))
+    def ask_for_receipts(self, call):
+        self.both(lambda store: store.receipts(call[3]), lambda found: [(e.partition_key, e.token) for e in found])
+
+    @rule()
+    def compare_all(self):
+        def shown(entries):
+            return [(e.partition_key, e.owner, e.run_id, e.token, e.swap_id, e.row_count) for e in entries]
+
+        self.both(lambda store: store.ledger(), shown)
+        self.both(
+            lambda store: None if store.columns(TABLE) is None else store.read(TABLE),
+            lambda found: None if found is None else sorted(map(repr, found.to_pylist())),
+        )
+        for store in (self.model, self.real):
+            for key, head in store.heads(TABLE).items():
+                assert store.content_hash(slice_of(key), head.columns) == head.content_hash, store
+
+
+TestAgreement = Agreement.TestCase
+TestAgreement.settings = settings(max_examples=200 if STRESS else 6, stateful_step_count=30 if STRESS else 18)
