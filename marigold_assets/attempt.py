@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import dagster as dg
 
 from marigold_assets import dagster_internals
-from marigold_assets.errors import FencedOutError, MarigoldError
+from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
 from marigold_assets.stores.base import PartitionStore
 
 PARTITION_TAG = "dagster/partition"
 RANGE_START_TAG = "dagster/asset_partition_range_start"
 WILL_RETRY_ON_FAILURE_TAG = "dagster/retry_on_asset_or_op_failure"
+_SHOWN_ASSETS = 3
 FENCED_OUT_BY_TAG = "marigold/fenced_out_by"
 NOBODY = "nobody"
 
@@ -24,6 +25,11 @@ NOBODY = "nobody"
 def owner_of(key: dg.AssetKey) -> str:
     """An asset key as users see it, under which claims are made."""
     return key.to_user_string()
+
+
+def shown_keys(keys: Sequence[str]) -> str | None:
+    """Some partition keys as messages name them."""
+    return f"{keys[0]} ... {keys[-1]} ({len(keys)})" if len(keys) > 1 else (str(keys[0]) if keys else None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,7 +78,8 @@ def begin_attempt(store: PartitionStore, context: dg.InitResourceContext) -> Run
     if context.run is None or context.instance is None:
         return None
     _disown_inherited_tags(context.instance, context.run)
-    token = store.draw_token(context.run.run_id, _known_claims(context.instance, context.run))
+    with explained(context.instance, context.run.run_id, _known_place(context.instance, context.run)):
+        token = store.draw_token(context.run.run_id, _known_claims(context.instance, context.run))
     return RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
 
 
@@ -83,6 +90,13 @@ def _disown_inherited_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> 
     if parent is not None and parent.tags.get(FENCED_OUT_BY_TAG) == inherited:
         will_retry = str(instance.run_retries_retry_on_asset_or_op_failure).lower()
         instance.add_run_tags(run.run_id, {FENCED_OUT_BY_TAG: NOBODY, WILL_RETRY_ON_FAILURE_TAG: will_retry})
+
+
+def _known_place(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Where:
+    assets = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(instance, run))
+    more = f" and {len(assets) - _SHOWN_ASSETS} more" if len(assets) > _SHOWN_ASSETS else ""
+    key = run.tags.get(PARTITION_TAG) or run.tags.get(RANGE_START_TAG)
+    return Where(asset=(", ".join(assets[:_SHOWN_ASSETS]) + more) or None, partition=key)
 
 
 def _known_claims(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[Claim]:
@@ -134,8 +148,13 @@ def stand_in_attempt(store: PartitionStore) -> Attempt:
 
 
 @contextmanager
-def explained(instance: dg.DagsterInstance | None, run_id: str | None) -> Iterator[None]:
+def explained(instance: dg.DagsterInstance | None, run_id: str | None, where: Where) -> Iterator[None]:
     """Fail a step so that Dagster does what the error means.
+
+    Args:
+        instance: Where the run is known, if it is.
+        run_id: The run.
+        where: The place, for errors that do not know it themselves, such as that of a locked file.
 
     What cannot succeed by trying again becomes a :class:`dagster.Failure` that no retry policy retries. A run that was
     fenced out is also tagged, so that the instance does not retry it as a whole: two runs that retry each other's
@@ -144,6 +163,12 @@ def explained(instance: dg.DagsterInstance | None, run_id: str | None) -> Iterat
     try:
         yield
     except MarigoldError as error:
+        known = error.where
+        error.where = Where(
+            asset=known.get("asset") or where.get("asset"),
+            partition=known.get("partition") or where.get("partition"),
+            table=known.get("table") or where.get("table"),
+        )
         if isinstance(error, FencedOutError) and instance is not None and run_id is not None:
             instance.add_run_tags(
                 run_id, {FENCED_OUT_BY_TAG: error.superseded_by_run, WILL_RETRY_ON_FAILURE_TAG: "false"}

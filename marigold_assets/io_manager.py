@@ -17,6 +17,7 @@ from marigold_assets.attempt import (
     claims_of_range_step,
     explained,
     owner_of,
+    shown_keys,
     stand_in_attempt,
 )
 from marigold_assets.errors import UnsupportedTypeError, Where
@@ -86,17 +87,21 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         """Swap what a step returned into its partitions and log one materialization a partition."""
         step = dagster_internals.step_context_of(context)
         instance, run_id = (step.instance, step.run_id) if step is not None else (None, None)
-        with explained(instance, run_id):
-            slices = self._output_slices(context)
+        table, owner = self._table(context, context, context.definition_metadata or {})
+        with explained(instance, run_id, _where(context, table, owner)):
+            slices = self._output_slices(context, table, owner)
             receipts = self._swap(context, slices, obj)
         yield from _log_receipts(context, receipts, frames.described_columns(obj))
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Load a table, or the partitions of it that an input asks for, as the annotated type of frame."""
-        with explained(None, None):
+        upstream = context.upstream_output
+        metadata = (upstream.definition_metadata if upstream is not None else None) or {}
+        table, owner = self._table(context, upstream or context, metadata)
+        where = _where(context, table, owner)
+        with explained(None, None, where):
             self._begin_reading()
-            table, slices, owner = self._input_slices(context)
-            where = Where(asset=owner, partition=_shown_keys(slices), table=str(table))
+            slices = _slices(context, table, owner, metadata) if context.has_asset_partitions else None
             columns = (context.definition_metadata or {}).get("columns")
             wanted = context.dagster_type.typing_type
             kind = wanted if frames.is_loadable(wanted) else self._default_type(where)
@@ -127,7 +132,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             swap_id=derive_swap_id(
                 attempt.run_id,
                 context.step_key if step is not None else None,
-                context.name,
+                context.name if step is not None else None,
                 context.mapping_key,
                 step.previous_attempt_count if step is not None else 0,
             ),
@@ -139,45 +144,23 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             options=partitions.swap_options(context.definition_metadata),
         )
 
-    def _output_slices(self, context: dg.OutputContext) -> tuple[PartitionSlice, ...]:
-        metadata = context.definition_metadata or {}
-        if not context.has_asset_key:
-            table = partitions.table_of_output(context.name, metadata, self.schema_)
-            return (partitions.whole_table(table, f"op output {table}"),)
-        table = partitions.table_of_asset(context.asset_key, metadata, self.schema_)
-        owner = owner_of(context.asset_key)
-        if not context.has_asset_partitions:
-            return (partitions.whole_table(table, owner),)
-        return partitions.slices_of_keys(
-            table,
-            owner,
-            partitions_def=context.asset_partitions_def,
-            keys=context.asset_partition_keys,
-            partition_expr=metadata.get(partitions.PARTITION_EXPR),
-        )
+    def _table(
+        self,
+        context: dg.InputContext | dg.OutputContext,
+        named: dg.InputContext | dg.OutputContext,
+        metadata: Mapping[str, Any],
+    ) -> tuple[TableName, str]:
+        """The table of an asset, or of an op's output by its name, and its owner."""
+        if context.has_asset_key:
+            table = partitions.table_of_asset(context.asset_key, metadata, self.schema_)
+            return table, owner_of(context.asset_key)
+        table = partitions.table_of_output(named.name, metadata, self.schema_)
+        return table, f"op output {table}"
 
-    def _input_slices(self, context: dg.InputContext) -> tuple[TableName, tuple[PartitionSlice, ...] | None, str]:
-        upstream = context.upstream_output
-        metadata: Mapping[str, Any] = (upstream.definition_metadata if upstream is not None else None) or {}
-        if not context.has_asset_key:
-            name = upstream.name if upstream is not None else context.name
-            table = partitions.table_of_output(name, metadata, self.schema_)
-            return table, None, f"op output {table}"
-        table = partitions.table_of_asset(context.asset_key, metadata, self.schema_)
-        owner = owner_of(context.asset_key)
-        if not context.has_asset_partitions:
-            return table, None, owner
-        return (
-            table,
-            partitions.slices_of_keys(
-                table,
-                owner,
-                partitions_def=context.asset_partitions_def,
-                keys=context.asset_partition_keys,
-                partition_expr=metadata.get(partitions.PARTITION_EXPR),
-            ),
-            owner,
-        )
+    def _output_slices(self, context: dg.OutputContext, table: TableName, owner: str) -> tuple[PartitionSlice, ...]:
+        if not (context.has_asset_key and context.has_asset_partitions):
+            return (partitions.whole_table(table, owner),)
+        return _slices(context, table, owner, context.definition_metadata or {})
 
     def _default_type(self, where: Where) -> type:
         if self.default_load_type == "pandas":
@@ -195,13 +178,27 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         return pl.DataFrame
 
 
-def _shown_keys(slices: Sequence[PartitionSlice] | None) -> str | None:
-    keys = [str(slice_.partition_key) for slice_ in slices or ()]
-    return f"{keys[0]} ... {keys[-1]} ({len(keys)})" if len(keys) > 1 else (keys[0] if keys else None)
+def _slices(
+    context: dg.InputContext | dg.OutputContext, table: TableName, owner: str, metadata: Mapping[str, Any]
+) -> tuple[PartitionSlice, ...]:
+    return partitions.slices_of_keys(
+        table,
+        owner,
+        partitions_def=context.asset_partitions_def,
+        keys=context.asset_partition_keys,
+        partition_expr=metadata.get(partitions.PARTITION_EXPR),
+    )
+
+
+def _where(context: dg.InputContext | dg.OutputContext, table: TableName, owner: str) -> Where:
+    """The place, for errors that do not know it themselves."""
+    keys = context.asset_partition_keys if context.has_asset_key and context.has_asset_partitions else ()
+    return Where(asset=owner, partition=shown_keys(keys), table=str(table))
 
 
 def _code_version(context: dg.OutputContext) -> str | None:
-    return context.asset_spec.code_version if context.has_asset_key else None
+    by_hand = dagster_internals.step_context_of(context) is None
+    return context.asset_spec.code_version if context.has_asset_key and not by_hand else None
 
 
 def _log_receipts(

@@ -13,7 +13,7 @@ from dagster_duckdb import DuckDBResource
 from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
-from marigold_assets.attempt import RunningAttempt, begin_attempt, explained, owner_of, stand_in_attempt
+from marigold_assets.attempt import RunningAttempt, begin_attempt, explained, owner_of, shown_keys, stand_in_attempt
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.model import (
     Claim,
@@ -84,7 +84,7 @@ class FencedPartitionResource(DuckDBResource):
         A run of one partition has done so when it started; a range run has not.
         """
         key = _asset_key(context, asset_key)
-        with explained(context.instance, context.run.run_id):
+        with explained(context.instance, context.run.run_id, self._where(context, key)):
             claims = [Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)]
             self._store.claim(self._running().before_reading(), claims)
 
@@ -113,7 +113,7 @@ class FencedPartitionResource(DuckDBResource):
             StoreBusyError: The store stayed locked until the deadline.
         """
         key = _asset_key(context, asset_key)
-        with explained(context.instance, context.run.run_id):
+        with explained(context.instance, context.run.run_id, self._where(context, key)):
             slices = self._slices(context, key)
             attempt = self._running().before_writing()
             self._swaps += 1
@@ -161,11 +161,12 @@ class FencedPartitionResource(DuckDBResource):
             StoreBusyError: The store stayed locked until the deadline.
         """
         key = dg.AssetKey.from_coercible(asset_key)
-        with explained(context.instance, context.run.run_id):
+        where = Where(asset=owner_of(key))
+        with explained(context.instance, context.run.run_id, where):
             if self._attempt is not None:
                 self._attempt.before_reading()
             table, slices = self._upstream(context, key, keys)
-            where = Where(asset=owner_of(key), table=str(table))
+            where["table"] = str(table)
             return frames.load(self._store, (table, slices, columns), frame_type, where)
 
     def ledger(self, asset_key: dg.CoercibleToAssetKey | None = None) -> tuple[LedgerEntry, ...]:
@@ -180,6 +181,13 @@ class FencedPartitionResource(DuckDBResource):
         if self._attempt is None:
             self._attempt = RunningAttempt(store=self._store, attempt=stand_in_attempt(self._store))
         return self._attempt
+
+    def _where(self, context: dg.AssetExecutionContext, key: dg.AssetKey) -> Where:
+        """The place, for errors that do not know it themselves."""
+        spec = context.assets_def.specs_by_key[key]
+        keys = () if spec.partitions_def is None else context.partition_keys
+        table = partitions.table_of_asset(key, spec.metadata, self.schema_)
+        return Where(asset=owner_of(key), partition=shown_keys(keys), table=str(table))
 
     def _slices(self, context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[PartitionSlice, ...]:
         spec = context.assets_def.specs_by_key[key]
