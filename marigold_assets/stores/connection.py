@@ -298,7 +298,7 @@ class Connector:
 
 
 def _overwrite(path: Path, text: str) -> None:
-    """Write a small file in place: some file systems flush a file that was truncated first, which costs a millisecond."""
+    """Write a small file in place: some file systems flush one that was truncated first, which costs time."""
     encoded = text.encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
     try:
