@@ -13,6 +13,7 @@ from marigold_assets import dagster_internals
 from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
 from marigold_assets.stores.base import PartitionStore
+from marigold_assets.stores.duckdb import DuckDBStore
 
 PARTITION_TAG = "dagster/partition"
 RANGE_START_TAG = "dagster/asset_partition_range_start"
@@ -63,7 +64,7 @@ class RunningAttempt:
         return self.attempt
 
 
-def begin_attempt(store: PartitionStore, context: dg.InitResourceContext) -> RunningAttempt | None:
+def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> RunningAttempt | None:
     """Draw the token of an attempt when its resources are set up, before any input is read.
 
     Under the multiprocess executor this happens once a step, and in-process once a run.
@@ -78,6 +79,11 @@ def begin_attempt(store: PartitionStore, context: dg.InitResourceContext) -> Run
     if context.run is None or context.instance is None:
         return None
     _disown_inherited_tags(context.instance, context.run)
+    if store.connector.follows_working_directory and context.log is not None:
+        context.log.warning(
+            f"'database' is a relative path, which means another file in every working directory; here it is"
+            f" {store.connector.secrets.database}. Remedy: set an absolute path."
+        )
     with explained(context.instance, context.run.run_id, _known_place(context.instance, context.run)):
         token = store.draw_token(context.run.run_id, _known_claims(context.instance, context.run))
     return RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))

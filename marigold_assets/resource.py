@@ -106,7 +106,9 @@ class FencedPartitionResource(DuckDBResource):
 
         Returns:
             A result to return from the asset: data version, tags and metadata of the swap. An asset that returns
-            None instead is materialized with the same data version and metadata.
+            None instead is materialized with the same data version and metadata. In a range run every partition's
+            metadata is its own, while Dagster gives all of them one data version; the ledger and the metadata
+            ``marigold/content_hash`` have each partition's.
 
         Raises:
             dagster.Failure: The swap was refused, and repeating it cannot succeed.
@@ -210,6 +212,11 @@ class FencedPartitionResource(DuckDBResource):
         table = partitions.table_of_asset(key, metadata, self.schema_)
         partitions_def = node.partitions_def if node is not None else None
         if partitions_def is None:
+            if keys is not None:
+                raise ConfigurationError(
+                    "partition keys were asked for, but this job knows of no partitions of the asset",
+                    remedy=f"add deps=[{list(key.path)}] to the asset that reads, or read the whole table",
+                )
             return table, None
         if keys is None:
             keys = context.asset_partition_keys_for_input(_input_name(context, key))
@@ -240,22 +247,24 @@ class FencedPartitionResource(DuckDBResource):
 
 
 def _asset_key(context: dg.AssetExecutionContext, given: dg.CoercibleToAssetKey | None) -> dg.AssetKey:
-    if given is not None:
-        return dg.AssetKey.from_coercible(given)
     keys: list[dg.AssetKey] = sorted(context.selected_asset_keys)
-    if len(keys) != 1:
-        raise ConfigurationError(
-            "the step makes several assets", remedy=f"say which: asset_key={owner_of(keys[0])!r}, for example"
-        )
-    return keys[0]
+    key = keys[0] if given is None else dg.AssetKey.from_coercible(given)
+    with explained(context.instance, context.run.run_id, Where(asset=owner_of(key))):
+        if given is None and len(keys) != 1:
+            raise ConfigurationError(
+                f"the step makes {len(keys)} assets", remedy=f"say which: asset_key={list(key.path)}, for example"
+            )
+        if key not in context.assets_def.specs_by_key:
+            made = ", ".join(str(list(other.path)) for other in sorted(context.assets_def.specs_by_key))
+            raise ConfigurationError("the step does not make this asset", remedy=f"name one that it makes: {made}")
+    return key
 
 
 def _input_name(context: dg.AssetExecutionContext, key: dg.AssetKey) -> str:
     names: dict[dg.AssetKey, str] = {found: name for name, found in context.assets_def.keys_by_input_name.items()}
     if key not in names:
         raise ConfigurationError(
-            f"{owner_of(key)!r} is not an input or a dependency of this asset",
-            remedy=f"add deps=[{owner_of(key)!r}] to the asset, or pass the partition keys wanted",
-            asset=owner_of(context.assets_def.key),
+            f"the asset is not an input or a dependency of {', '.join(map(owner_of, context.assets_def.keys))}",
+            remedy=f"add deps=[{list(key.path)}] to the asset that reads, or pass the partition keys wanted",
         )
     return names[key]
