@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import dagster as dg
 
@@ -12,12 +13,14 @@ from marigold_assets import dagster_internals
 from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
 from marigold_assets.stores.base import PartitionStore
+from marigold_assets.stores.duckdb import DuckDBStore
 
 PARTITION_TAG = "dagster/partition"
 RANGE_START_TAG = "dagster/asset_partition_range_start"
 WILL_RETRY_ON_FAILURE_TAG = "dagster/retry_on_asset_or_op_failure"
 _SHOWN_ASSETS = 3
 FENCED_OUT_BY_TAG = "marigold/fenced_out_by"
+NOBODY = "nobody"
 
 
 def owner_of(key: dg.AssetKey) -> str:
@@ -30,7 +33,38 @@ def shown_keys(keys: Sequence[str]) -> str | None:
     return f"{keys[0]} ... {keys[-1]} ({len(keys)})" if len(keys) > 1 else (str(keys[0]) if keys else None)
 
 
-def begin_attempt(store: PartitionStore, context: dg.InitResourceContext) -> Attempt | None:
+@dataclass(slots=True, kw_only=True)
+class RunningAttempt:
+    """The attempt of a run in this process.
+
+    Under the multiprocess executor a process carries out one step, in-process all of them. There, a step that comes
+    later takes a token of its own before it reads: what it reads is as new as that. Otherwise a table without
+    partitions, which the runs of many days write, would be refused to the run that started first even where it has
+    read last.
+
+    Attributes:
+        store: Issues the tokens.
+        attempt: Run and token of the present step.
+    """
+
+    store: PartitionStore
+    attempt: Attempt
+    _step: str | None = None
+
+    def before_reading(self) -> Attempt:
+        """The attempt of the running step, which is about to read."""
+        step = _running_step()
+        if step is not None and self._step not in {None, step}:
+            self.attempt = Attempt(run_id=self.attempt.run_id, token=self.store.draw_token(self.attempt.run_id))
+        return self.before_writing()
+
+    def before_writing(self) -> Attempt:
+        """The attempt of the running step, which may have read already."""
+        self._step = _running_step() or self._step
+        return self.attempt
+
+
+def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> RunningAttempt | None:
     """Draw the token of an attempt when its resources are set up, before any input is read.
 
     Under the multiprocess executor this happens once a step, and in-process once a run.
@@ -44,9 +78,24 @@ def begin_attempt(store: PartitionStore, context: dg.InitResourceContext) -> Att
     """
     if context.run is None or context.instance is None:
         return None
+    _disown_inherited_tags(context.instance, context.run)
+    if store.connector.follows_working_directory and context.log is not None:
+        context.log.warning(
+            f"'database' is a relative path, which means another file in every working directory; here it is"
+            f" {store.connector.secrets.database}. Remedy: set an absolute path."
+        )
     with explained(context.instance, context.run.run_id, _known_place(context.instance, context.run)):
         token = store.draw_token(context.run.run_id, _known_claims(context.instance, context.run))
-    return Attempt(run_id=context.run.run_id, token=token)
+    return RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
+
+
+def _disown_inherited_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Take back what :func:`explained` said of the run that this one is a re-execution of: tags are inherited."""
+    inherited = run.tags.get(FENCED_OUT_BY_TAG)
+    parent = instance.get_run_by_id(run.parent_run_id) if inherited and run.parent_run_id else None
+    if parent is not None and parent.tags.get(FENCED_OUT_BY_TAG) == inherited:
+        will_retry = str(instance.run_retries_retry_on_asset_or_op_failure).lower()
+        instance.add_run_tags(run.run_id, {FENCED_OUT_BY_TAG: NOBODY, WILL_RETRY_ON_FAILURE_TAG: will_retry})
 
 
 def _known_place(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Where:
@@ -74,17 +123,28 @@ def _known_claims(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[Clai
 
 def claims_of_range_step() -> list[Claim]:
     """What the running step of a range run writes; nothing for any other step."""
-    try:
-        context = dg.AssetExecutionContext.get()
-    except (dg.DagsterInvariantViolationError, TypeError):  # not in a step, or in that of an op
-        return []
-    if RANGE_START_TAG not in context.run.tags:
+    context = _asset_context()
+    if context is None or RANGE_START_TAG not in context.run.tags:
         return []
     return [
         Claim(owner=owner_of(asset), partition_key=str(key))
         for asset in sorted(context.selected_asset_keys)
         for key in context.partition_keys
     ]
+
+
+def _asset_context() -> dg.AssetExecutionContext | None:
+    """The context of the running step, unless it is that of an op or there is none."""
+    try:
+        context: object = dg.AssetExecutionContext.get()  # in the step of an op it is something else
+    except (dg.DagsterInvariantViolationError, TypeError):
+        return None
+    return context if isinstance(context, dg.AssetExecutionContext) else None
+
+
+def _running_step() -> str | None:
+    context = _asset_context()
+    return None if context is None else str(context.op_execution_context.op_handle)
 
 
 def stand_in_attempt(store: PartitionStore) -> Attempt:

@@ -68,7 +68,8 @@ def materialization_events(
     Args:
         context: The context of the output.
         output: The output being stored (see :func:`output_being_stored`), whose own tags, metadata and data version
-            win over what is given here. It is marked, so that Dagster does not write its events again.
+            (or the one that the asset set through its context) win over what is given here. It is marked, so that
+            Dagster does not write its events again.
         partitions: Partition key (``None`` for an asset without partitions), data version, metadata and tags.
     """
     step = step_context_of(context)
@@ -83,6 +84,9 @@ def materialization_events(
     }
     # Multi-dimensional keys are strings with more to them, from which Dagster makes a tag a dimension.
     dagster_keys = {str(key): key for key in (context.asset_partition_keys if context.has_asset_partitions else ())}
+    own_version = output.data_version
+    if own_version is None and step.has_data_version(context.asset_key):
+        own_version = step.get_data_version(context.asset_key)
     batch_id: str = generate_event_batch_id()  # type: ignore[no-untyped-call]
     for number, (key, data_version, metadata, tags) in enumerate(partitions):
         one = dg.Output(
@@ -91,7 +95,7 @@ def materialization_events(
             metadata=own_metadata,
             tags={**tags, **(output.tags or {})},
         )
-        one._data_version = output.data_version or data_version  # the parameter warns that it is beta
+        one._data_version = own_version or data_version  # the parameter warns that it is beta
         [event] = execute_step._get_output_asset_events(
             context.asset_key,
             [] if key is None else [dagster_keys[key]],

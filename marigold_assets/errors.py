@@ -114,12 +114,12 @@ class MissingTableError(ConfigurationError):
 
 
 class FencedOutError(MarigoldError):
-    """A later attempt owns the slice. The attempt must stop and must not be retried.
+    """A later attempt owns the slice, or a twin was first. The attempt must stop and must not be retried.
 
     Attributes:
         run_id: The run that was refused.
         token: Its fencing token.
-        superseded_by_run: The run that holds the later token.
+        superseded_by_run: The run that holds the later token; the same run if another process has carried it out.
         superseded_by_token: That token.
     """
 
@@ -140,10 +140,12 @@ class FencedOutError(MarigoldError):
         self.token = token
         self.superseded_by_run = superseded_by_run
         self.superseded_by_token = superseded_by_token
+        twin = superseded_by_run == run_id
         super().__init__(
-            f"run {run_id} (token {token}) is superseded by run {superseded_by_run} (token {superseded_by_token})"
-            " and has changed nothing",
-            remedy=f"keep what run {superseded_by_run} writes; do not retry this run, launch a new one if needed",
+            f"run {run_id} (token {token}) is superseded by{' another process of the same run,' if twin else ''}"
+            f" run {superseded_by_run} (token {superseded_by_token}) and has changed nothing",
+            remedy=f"keep what {'the other process' if twin else f'run {superseded_by_run}'} writes;"
+            " do not retry this run, launch a new one if needed",
             asset=asset,
             partition=partition,
             table=table,

@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
 from marigold_assets.attempt import (
+    RunningAttempt,
     begin_attempt,
     claims_of_range_step,
     explained,
@@ -20,7 +21,7 @@ from marigold_assets.attempt import (
     stand_in_attempt,
 )
 from marigold_assets.errors import UnsupportedTypeError, Where
-from marigold_assets.model import Attempt, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
+from marigold_assets.model import PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
 from marigold_assets.stores.duckdb import DuckDBStore
 
 BACKFILL_TAG = "dagster/backfill"
@@ -74,7 +75,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         default="pandas", description="Type of frame for inputs without a type annotation."
     )
 
-    _attempt: Attempt | None = PrivateAttr(default=None)
+    _attempt: RunningAttempt | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Draw the fencing token of this attempt, before any input is read."""
@@ -99,7 +100,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         table, owner = self._table(context, upstream or context, metadata)
         where = _where(context, table, owner)
         with explained(None, None, where):
-            self._claim_range()
+            self._begin_reading()
             slices = _slices(context, table, owner, metadata) if context.has_asset_partitions else None
             columns = (context.definition_metadata or {}).get("columns")
             wanted = context.dagster_type.typing_type
@@ -109,10 +110,13 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
                 return frames.empty(kind, where)
             return frames.load(self._store, (table, slices, columns), kind, where)
 
-    def _claim_range(self) -> None:
-        """Claim the keys of a range run, which are not known before a step has started."""
-        if self._attempt is not None and (claims := claims_of_range_step()):
-            self._store.claim(self._attempt, claims)
+    def _begin_reading(self) -> None:
+        """Have a token older than what is read, and claim the keys of a range run, known only within a step."""
+        if self._attempt is None:
+            return
+        attempt = self._attempt.before_reading()
+        if claims := claims_of_range_step():
+            self._store.claim(attempt, claims)
 
     @property
     def _store(self) -> DuckDBStore:
@@ -120,14 +124,13 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
 
     def _swap(self, context: dg.OutputContext, slices: Sequence[PartitionSlice], obj: Any) -> tuple[Receipt, ...]:
         step = dagster_internals.step_context_of(context)
-        attempt = self._attempt or stand_in_attempt(self._store)
+        attempt = self._attempt.before_writing() if self._attempt else stand_in_attempt(self._store)
         return self._store.swap(
             slices,
             frames.to_rows(obj, slices[0].where),
             attempt=attempt,
             swap_id=derive_swap_id(
                 attempt.run_id,
-                attempt.token,
                 context.step_key if step is not None else None,
                 context.name if step is not None else None,
                 context.mapping_key,

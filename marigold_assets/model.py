@@ -214,7 +214,8 @@ def derive_swap_id(*parts: str | int | None) -> str:
     Derived, not drawn: whoever repeats a write whose acknowledgement was lost arrives at the same id.
 
     Args:
-        parts: Run id, token, step, output, retry number, ...; ``None`` differs from the empty string.
+        parts: Run id, step, output, retry number, ...; not the token, or two processes that carry out the same step
+            would not be found out. ``None`` differs from the empty string.
 
     Returns:
         32 hex digits.

@@ -13,10 +13,9 @@ from dagster_duckdb import DuckDBResource
 from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
-from marigold_assets.attempt import begin_attempt, explained, owner_of, shown_keys, stand_in_attempt
+from marigold_assets.attempt import RunningAttempt, begin_attempt, explained, owner_of, shown_keys, stand_in_attempt
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.model import (
-    Attempt,
     Claim,
     LedgerEntry,
     PartitionSlice,
@@ -51,7 +50,7 @@ class FencedPartitionResource(DuckDBResource):
         default=180.0, description="Seconds to wait for a database that another process holds."
     )
 
-    _attempt: Attempt | None = PrivateAttr(default=None)
+    _attempt: RunningAttempt | None = PrivateAttr(default=None)
     _swaps: int = PrivateAttr(default=0)
 
     @classmethod
@@ -87,7 +86,7 @@ class FencedPartitionResource(DuckDBResource):
         key = _asset_key(context, asset_key)
         with explained(context.instance, context.run.run_id, self._where(context, key)):
             claims = [Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)]
-            self._store.claim(self._attempt_for(), claims)
+            self._store.claim(self._running().before_reading(), claims)
 
     def swap(
         self,
@@ -107,7 +106,9 @@ class FencedPartitionResource(DuckDBResource):
 
         Returns:
             A result to return from the asset: data version, tags and metadata of the swap. An asset that returns
-            None instead is materialized with the same data version and metadata.
+            None instead is materialized with the same data version and metadata. In a range run every partition's
+            metadata is its own, while Dagster gives all of them one data version; the ledger and the metadata
+            ``marigold/content_hash`` have each partition's.
 
         Raises:
             dagster.Failure: The swap was refused, and repeating it cannot succeed.
@@ -116,7 +117,7 @@ class FencedPartitionResource(DuckDBResource):
         key = _asset_key(context, asset_key)
         with explained(context.instance, context.run.run_id, self._where(context, key)):
             slices = self._slices(context, key)
-            attempt = self._attempt_for()
+            attempt = self._running().before_writing()
             self._swaps += 1
             receipts = self._store.swap(
                 slices,
@@ -124,15 +125,14 @@ class FencedPartitionResource(DuckDBResource):
                 attempt=attempt,
                 swap_id=derive_swap_id(
                     attempt.run_id,
-                    attempt.token,
-                    str(context.op_handle),
+                    str(context.op_execution_context.op_handle),
                     owner_of(key),
                     context.retry_number,
                     self._swaps,
                 ),
                 provenance=Provenance(
                     code_version=context.assets_def.specs_by_key[key].code_version,
-                    step=str(context.op_handle),
+                    step=str(context.op_execution_context.op_handle),
                     backfill_id=context.run.tags.get("dagster/backfill"),
                 ),
                 options=partitions.swap_options(context.assets_def.specs_by_key[key].metadata),
@@ -165,6 +165,8 @@ class FencedPartitionResource(DuckDBResource):
         key = dg.AssetKey.from_coercible(asset_key)
         where = Where(asset=owner_of(key))
         with explained(context.instance, context.run.run_id, where):
+            if self._attempt is not None:
+                self._attempt.before_reading()
             table, slices = self._upstream(context, key, keys)
             where["table"] = str(table)
             return frames.load(self._store, (table, slices, columns), frame_type, where)
@@ -177,9 +179,9 @@ class FencedPartitionResource(DuckDBResource):
         owner = owner_of(dg.AssetKey.from_coercible(asset_key))
         return tuple(entry for entry in entries if entry.owner == owner)
 
-    def _attempt_for(self) -> Attempt:
+    def _running(self) -> RunningAttempt:
         if self._attempt is None:
-            self._attempt = stand_in_attempt(self._store)
+            self._attempt = RunningAttempt(store=self._store, attempt=stand_in_attempt(self._store))
         return self._attempt
 
     def _where(self, context: dg.AssetExecutionContext, key: dg.AssetKey) -> Where:
@@ -210,6 +212,11 @@ class FencedPartitionResource(DuckDBResource):
         table = partitions.table_of_asset(key, metadata, self.schema_)
         partitions_def = node.partitions_def if node is not None else None
         if partitions_def is None:
+            if keys is not None:
+                raise ConfigurationError(
+                    "partition keys were asked for, but this job knows of no partitions of the asset",
+                    remedy=f"add deps=[{list(key.path)}] to the asset that reads, or read the whole table",
+                )
             return table, None
         if keys is None:
             keys = context.asset_partition_keys_for_input(_input_name(context, key))
@@ -240,22 +247,24 @@ class FencedPartitionResource(DuckDBResource):
 
 
 def _asset_key(context: dg.AssetExecutionContext, given: dg.CoercibleToAssetKey | None) -> dg.AssetKey:
-    if given is not None:
-        return dg.AssetKey.from_coercible(given)
     keys: list[dg.AssetKey] = sorted(context.selected_asset_keys)
-    if len(keys) != 1:
-        raise ConfigurationError(
-            "the step makes several assets", remedy=f"say which: asset_key={owner_of(keys[0])!r}, for example"
-        )
-    return keys[0]
+    key = keys[0] if given is None else dg.AssetKey.from_coercible(given)
+    with explained(context.instance, context.run.run_id, Where(asset=owner_of(key))):
+        if given is None and len(keys) != 1:
+            raise ConfigurationError(
+                f"the step makes {len(keys)} assets", remedy=f"say which: asset_key={list(key.path)}, for example"
+            )
+        if key not in context.assets_def.specs_by_key:
+            made = ", ".join(str(list(other.path)) for other in sorted(context.assets_def.specs_by_key))
+            raise ConfigurationError("the step does not make this asset", remedy=f"name one that it makes: {made}")
+    return key
 
 
 def _input_name(context: dg.AssetExecutionContext, key: dg.AssetKey) -> str:
     names: dict[dg.AssetKey, str] = {found: name for name, found in context.assets_def.keys_by_input_name.items()}
     if key not in names:
         raise ConfigurationError(
-            f"{owner_of(key)!r} is not an input or a dependency of this asset",
-            remedy=f"add deps=[{owner_of(key)!r}] to the asset, or pass the partition keys wanted",
-            asset=owner_of(context.assets_def.key),
+            f"the asset is not an input or a dependency of {', '.join(map(owner_of, context.assets_def.keys))}",
+            remedy=f"add deps=[{list(key.path)}] to the asset that reads, or pass the partition keys wanted",
         )
     return names[key]

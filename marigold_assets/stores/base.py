@@ -9,7 +9,8 @@ S3  After a swap the slice holds exactly the rows given; every other slice is un
 S4  A row outside its slice, a missing, extra or renamed column, a lossy cast: refused, and nothing is deleted.
 S5  Data, fence and ledger commit together or not at all, whatever is killed when.
 S6  An empty swap is legal and recorded: empty is not missing.
-S7  Repeating a swap of the same attempt (token) and swap id returns the first receipt and writes nothing.
+S7  Repeating a swap of the same attempt (token) and swap id returns the first receipt and writes nothing. The same
+    swap id from the same run under another token is refused: two processes carry out one run, and one was first.
 S8  A reader never sees a half-swapped slice; a read of several slices is one snapshot.
 S9  An unknown outcome raises CommitUnknownError with the swap id, and only if the ledger could not be asked.
 S10 Several slices in one swap: all or none.
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from marigold_assets.errors import ConfigurationError
+from marigold_assets.errors import ConfigurationError, FencedOutError
 from marigold_assets.model import (
     Attempt,
     Claim,
@@ -180,6 +181,29 @@ class PartitionStore(ABC):
     def heads(self, table: TableName) -> Mapping[str | None, LedgerEntry]:
         """The newest ledger entry of every partition of a table, by partition key."""
         return {entry.partition_key: entry for entry in self.ledger(table)}
+
+
+def refuse_twin(slices: Sequence[PartitionSlice], attempt: Attempt, committed: Sequence[LedgerEntry]) -> None:
+    """Refuse a swap that another process of the same run has committed: one of the two was started by mistake (S7).
+
+    Args:
+        slices: What is to be swapped.
+        attempt: Who wants to.
+        committed: What this run has committed under the id of this swap.
+
+    Raises:
+        FencedOutError: Some of it has another token.
+    """
+    twin = next((entry for entry in committed if entry.token != attempt.token), None)
+    if twin is not None:
+        slice_ = next((s for s in slices if s.partition_key == twin.partition_key), slices[0])
+        raise FencedOutError(
+            run_id=attempt.run_id,
+            token=attempt.token,
+            superseded_by_run=twin.run_id,
+            superseded_by_token=twin.token,
+            **slice_.where,
+        )
 
 
 def refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:

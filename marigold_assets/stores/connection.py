@@ -9,6 +9,7 @@ retrying on DuckDB's own lock error, and on nothing else: what cannot succeed fa
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import random
 import re
@@ -31,7 +32,7 @@ from marigold_assets.errors import (
     UnsupportedTypeError,
     Where,
 )
-from marigold_assets.stores.line import in_line
+from marigold_assets.stores.line import in_line, leave_note
 
 Config = Mapping[str, Any]
 
@@ -60,7 +61,7 @@ class Secrets:
     @classmethod
     def of(cls, database: str, config: Config) -> Secrets:
         """Find out what is secret about a database and its connection settings."""
-        path = Path(os.path.abspath(database))  # noqa: PTH100 - resolve() would follow links
+        path = _absolute(database)
         from_environment = set(os.environ.values())
         hidden = {
             value
@@ -80,6 +81,20 @@ class Secrets:
         for secret in self.hidden:
             text = text.replace(secret, "***")
         return text
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """As a filter of a logger: let every record pass, without secrets."""
+        record.msg, record.args = self.scrub(record.getMessage()), ()
+        return True
+
+
+def _local(database: str) -> Path:
+    """The path as DuckDB itself would read it."""
+    return Path(database.removeprefix("file://")).expanduser()
+
+
+def _absolute(database: str) -> Path:
+    return Path(os.path.abspath(_local(database)))  # noqa: PTH100 - resolve() would follow links
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -106,6 +121,9 @@ class Connector:
     def __init__(self, database: str, *, config: Config | None = None, timeout_seconds: float = 180.0) -> None:
         self._config = dict(config or {})
         self.secrets = Secrets.of(database, self._config)
+        if self.secrets.hidden:
+            # At level DEBUG filelock names the files that it locks. Equal filters are kept once.
+            logging.getLogger("filelock").addFilter(self.secrets)
         self._timeout = timeout_seconds
         if not database or database.startswith(":memory:"):
             raise ConfigurationError(
@@ -117,10 +135,11 @@ class Connector:
                 "'database' names a remote database, which a local fence cannot protect",
                 remedy="set 'database' to the path of a local file",
             )
-        self.path = Path(os.path.abspath(database))  # noqa: PTH100 - resolve() would follow links
+        self.path = _absolute(database)
+        self.follows_working_directory = not _local(database).is_absolute()
         # One queue for one file, however its path is spelled: two instances of DuckDB in one process would not keep
         # each other out, since the lock of the operating system belongs to the process.
-        queue = os.path.realpath(database) + ".lock"
+        queue = os.path.realpath(self.path) + ".lock"
         self._lock_path, self._holder_path, self._line_path = (Path(queue + end) for end in ("", ".holder", ".line"))
 
     @contextmanager
@@ -192,7 +211,7 @@ class Connector:
         try:
             if required:
                 with suppress(OSError):  # the note only serves other people's error messages
-                    _overwrite(self._holder_path, f"process {os.getpid()} ({owner})")
+                    leave_note(self._holder_path, f"process {os.getpid()} ({owner})")
             yield
         finally:
             lock.release()
@@ -297,17 +316,6 @@ class Connector:
                 return build(text, place)
         unavailable = self._unavailable(error)
         return StoreUnavailableError(unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place)
-
-
-def _overwrite(path: Path, text: str) -> None:
-    """Write a small file in place: some file systems flush what was truncated first, which costs a millisecond."""
-    encoded = text.encode()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-    try:
-        os.write(descriptor, encoded)
-        os.ftruncate(descriptor, len(encoded))
-    finally:
-        os.close(descriptor)
 
 
 def _named(holder: re.Match[str] | None) -> str:

@@ -36,7 +36,7 @@ from marigold_assets.model import (
 from marigold_assets.stores import fence, ledger, measure, sql
 from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Config, Connector, is_conflict
-from marigold_assets.stores.session import Session, StatementObserver
+from marigold_assets.stores.session import FENCE_SCHEMA, Session, StatementObserver
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
 
 _CONFLICT_RETRIES = 8
@@ -81,15 +81,15 @@ class DuckDBStore(PartitionStore):
 
     def draw_token(self, run_id: str, claims: Sequence[Claim] = ()) -> FencingToken:
         with self._transaction(run_id) as session:
-            token = fence.draw_token(session.execute)
-            fence.settle_claims(session.execute, Attempt(run_id=run_id, token=token), claims)
+            token = fence.draw_token(session.fenced)
+            fence.settle_claims(session.fenced, Attempt(run_id=run_id, token=token), claims)
             session.execute("commit", "COMMIT")
         return token
 
     def claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
         with self._transaction(attempt.run_id) as session:
-            fence.touch_counter(session.execute)
-            fence.settle_claims(session.execute, attempt, claims)
+            fence.touch_counter(session.fenced)
+            fence.settle_claims(session.fenced, attempt, claims)
             session.execute("commit", "COMMIT")
 
     def swap(
@@ -161,7 +161,7 @@ class DuckDBStore(PartitionStore):
         with self._session_for(table, slices) as session:
             known = _known_columns(session, table, columns)
             where = None if slices is None else session.predicate(slices, known).display
-            return sql.select(table, columns, where)
+            return sql.select(session.name(table), columns, where)
 
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
         if not self._connector.path.exists():
@@ -185,7 +185,7 @@ class DuckDBStore(PartitionStore):
         if not self._connector.path.exists():
             return ()
         with self._connector.read() as connection:
-            return ledger.entries(Session(connection, self._observer).execute, where, parameters)
+            return ledger.entries(Session(connection, self._observer).fenced, where, parameters)
 
     def _settle(self, job: SwapJob, error: duckdb.Error) -> tuple[Receipt, ...]:
         """Find out from the ledger whether a COMMIT that raised has committed (S9).
@@ -215,7 +215,7 @@ class DuckDBStore(PartitionStore):
                 if not begin:
                     session.configure(timezone)
                 else:
-                    fence.ensure_tables(session.execute)
+                    fence.ensure_tables(session.fenced)
                     session.execute("begin", "BEGIN TRANSACTION")
                 yield session
             except duckdb.Error as error:
@@ -241,10 +241,10 @@ class DuckDBStore(PartitionStore):
         with self._session_for(table, slices) as session:
             known = _known_columns(session, table, columns)
             if slices is None:
-                yield session, sql.select(table, columns, None), ()
+                yield session, sql.select(session.name(table), columns, None), ()
             else:
                 condition = session.predicate(slices, known)
-                yield session, sql.select(table, columns, condition.sql), condition.parameters
+                yield session, sql.select(session.name(table), columns, condition.sql), condition.parameters
 
 
 def _timezone(slices: Sequence[PartitionSlice]) -> str:
@@ -255,9 +255,9 @@ def _timezone(slices: Sequence[PartitionSlice]) -> str:
 
 def _refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:
     refuse_bad_target(slices)
-    if fold(slices[0].table.schema) == fence.SCHEMA:
+    if fold(slices[0].table.schema) == FENCE_SCHEMA:
         raise ConfigurationError(
-            f"schema {fence.SCHEMA!r} holds the fence and the ledger",
+            f"schema {FENCE_SCHEMA!r} holds the fence and the ledger",
             remedy="give the asset another key prefix or schema",
             **slices[0].where,
         )

@@ -29,8 +29,8 @@ from marigold_assets.model import (
     PartitionSlice,
     TableName,
 )
+from marigold_assets.stores.session import FENCE_SCHEMA
 
-SCHEMA = "marigold"
 FORMAT = 1
 
 _ROWS_A_STATEMENT = 1_000
@@ -39,15 +39,16 @@ Execute = Callable[..., Rows]
 """Runs one statement to its end: ``execute(label, sql, parameters)``."""
 
 _TABLES = f"""
-CREATE SCHEMA IF NOT EXISTS {SCHEMA};
-CREATE TABLE {SCHEMA}.counter (last_token BIGINT NOT NULL, last_position BIGINT NOT NULL, format INTEGER NOT NULL);
-INSERT INTO {SCHEMA}.counter VALUES (0, 0, {FORMAT});
-CREATE TABLE {SCHEMA}.claims (
+CREATE SCHEMA IF NOT EXISTS {FENCE_SCHEMA};
+CREATE TABLE {FENCE_SCHEMA}.counter (last_token BIGINT NOT NULL, last_position BIGINT NOT NULL,
+    format INTEGER NOT NULL);
+INSERT INTO {FENCE_SCHEMA}.counter VALUES (0, 0, {FORMAT});
+CREATE TABLE {FENCE_SCHEMA}.claims (
     owner VARCHAR NOT NULL, partition_key VARCHAR, run_id VARCHAR NOT NULL, token BIGINT NOT NULL);
-CREATE TABLE {SCHEMA}.fence (
+CREATE TABLE {FENCE_SCHEMA}.fence (
     table_key VARCHAR NOT NULL, partition_key VARCHAR, owner VARCHAR NOT NULL,
     high_water BIGINT NOT NULL, run_id VARCHAR);
-CREATE TABLE {SCHEMA}.ledger (
+CREATE TABLE {FENCE_SCHEMA}.ledger (
     position BIGINT NOT NULL, table_key VARCHAR NOT NULL, table_schema VARCHAR NOT NULL, table_name VARCHAR NOT NULL,
     owner VARCHAR NOT NULL, partition_key VARCHAR, run_id VARCHAR NOT NULL, token BIGINT NOT NULL,
     swap_id VARCHAR NOT NULL, row_count BIGINT NOT NULL, content_hash VARCHAR NOT NULL, column_hashes VARCHAR NOT NULL,
@@ -65,7 +66,7 @@ def ensure_tables(execute: Execute) -> None:
         ConfigurationError: Another release of this package made the tables.
     """
     try:
-        rows = execute("format", f"SELECT format FROM {SCHEMA}.counter")
+        rows = execute("format", f"SELECT format FROM {FENCE_SCHEMA}.counter")
     except duckdb.CatalogException:
         execute("begin fence tables", "BEGIN TRANSACTION")
         for statement in filter(str.strip, _TABLES.split(";")):
@@ -83,8 +84,8 @@ def draw_token(execute: Execute) -> FencingToken:
     """Take the next token, and conflict with whoever inserts here (see :func:`touch_counter`)."""
     # Two updates of a row conflict only where they write the same column: so the position moves too.
     moved = "last_token = last_token + 1, last_position = last_position + 1"
-    execute("draw token", f"UPDATE {SCHEMA}.counter SET {moved}")
-    [(token,)] = execute("read token", f"SELECT last_token FROM {SCHEMA}.counter")
+    execute("draw token", f"UPDATE {FENCE_SCHEMA}.counter SET {moved}")
+    [(token,)] = execute("read token", f"SELECT last_token FROM {FENCE_SCHEMA}.counter")
     return FencingToken(int(token))
 
 
@@ -97,8 +98,8 @@ def touch_counter(execute: Execute, positions: int = 1) -> int:
     Returns:
         The first position reserved.
     """
-    execute("touch counter", f"UPDATE {SCHEMA}.counter SET last_position = last_position + ?", [positions])
-    [(last,)] = execute("read position", f"SELECT last_position FROM {SCHEMA}.counter")
+    execute("touch counter", f"UPDATE {FENCE_SCHEMA}.counter SET last_position = last_position + ?", [positions])
+    [(last,)] = execute("read position", f"SELECT last_position FROM {FENCE_SCHEMA}.counter")
     return int(last) - positions + 1
 
 
@@ -139,7 +140,8 @@ def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -
             wanted = Keys.of(group)
             rows = execute(
                 "read claims",
-                f"SELECT partition_key, run_id, token FROM {SCHEMA}.claims WHERE owner = ? AND {wanted.condition}",
+                f"SELECT partition_key, run_id, token FROM {FENCE_SCHEMA}.claims"
+                f" WHERE owner = ? AND {wanted.condition}",
                 [owner, *wanted.parameters],
             )
             mine = {key: token for key, run_id, token in rows if run_id == attempt.run_id}
@@ -151,7 +153,7 @@ def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -
         chunk = missing[start : start + _ROWS_A_STATEMENT]
         execute(
             "claim",
-            f"INSERT INTO {SCHEMA}.claims VALUES {', '.join(['(?, ?, ?, ?)'] * len(chunk))}",
+            f"INSERT INTO {FENCE_SCHEMA}.claims VALUES {', '.join(['(?, ?, ?, ?)'] * len(chunk))}",
             [value for c in chunk for value in (c.owner, c.partition_key, attempt.run_id, attempt.token)],
         )
     return rivals
@@ -189,7 +191,7 @@ def raise_high_water(execute: Execute, slices: Sequence[PartitionSlice], attempt
         chunk = created[start : start + _ROWS_A_STATEMENT]
         execute(
             "create fence rows",
-            f"INSERT INTO {SCHEMA}.fence VALUES {', '.join(['(?, ?, ?, ?, ?)'] * len(chunk))}",
+            f"INSERT INTO {FENCE_SCHEMA}.fence VALUES {', '.join(['(?, ?, ?, ?, ?)'] * len(chunk))}",
             [v for s in chunk for v in (table.key, s.partition_key, s.owner, attempt.token, attempt.run_id)],
         )
 
@@ -211,7 +213,7 @@ def _update_marks(execute: Execute, table: TableName, keys: Sequence[str | None]
     wanted = Keys.of(keys)
     [(count,)] = execute(
         "raise high-water mark",
-        f"UPDATE {SCHEMA}.fence SET high_water = ?, run_id = ?"
+        f"UPDATE {FENCE_SCHEMA}.fence SET high_water = ?, run_id = ?"
         f" WHERE table_key = ? AND {wanted.condition} AND high_water <= ?",
         [attempt.token, attempt.run_id, table.key, *wanted.parameters, attempt.token],
     )
@@ -222,7 +224,8 @@ def _marks(execute: Execute, table: TableName, keys: Sequence[str | None]) -> li
     wanted = Keys.of(keys)
     rows = execute(
         "read fence",
-        f"SELECT partition_key, run_id, high_water FROM {SCHEMA}.fence WHERE table_key = ? AND {wanted.condition}",
+        f"SELECT partition_key, run_id, high_water FROM {FENCE_SCHEMA}.fence"
+        f" WHERE table_key = ? AND {wanted.condition}",
         [table.key, *wanted.parameters],
     )
     return [(key, (run_id, mark)) for key, run_id, mark in rows]
@@ -243,12 +246,12 @@ def check_owner(execute: Execute, slice_: PartitionSlice, renamed_from: Sequence
     if renamed_from:
         execute(
             "take over from former owner",
-            f"UPDATE {SCHEMA}.fence SET owner = ? WHERE table_key = ? AND list_contains(?, owner)",
+            f"UPDATE {FENCE_SCHEMA}.fence SET owner = ? WHERE table_key = ? AND list_contains(?, owner)",
             [owner, table.key, list(renamed_from)],
         )
     other = execute(
         "check owner",
-        f"SELECT owner FROM {SCHEMA}.fence WHERE table_key = ? AND owner <> ? LIMIT 1",
+        f"SELECT owner FROM {FENCE_SCHEMA}.fence WHERE table_key = ? AND owner <> ? LIMIT 1",
         [table.key, owner],
     )
     if other:

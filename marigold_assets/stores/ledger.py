@@ -11,7 +11,8 @@ import duckdb
 import pyarrow as pa
 
 from marigold_assets.model import Column, FencingToken, LedgerEntry, Provenance, TableName
-from marigold_assets.stores.fence import SCHEMA, Execute
+from marigold_assets.stores.fence import Execute
+from marigold_assets.stores.session import FENCE_SCHEMA
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEDGER_COLUMNS = (
@@ -25,7 +26,7 @@ def append(execute: Execute, connection: duckdb.DuckDBPyConnection, entries: Seq
     rows = pa.Table.from_pylist([_to_row(entry) for entry in entries], schema=_LEDGER_SCHEMA)
     connection.register("marigold_entries", rows)
     try:
-        execute("append to ledger", f"INSERT INTO {SCHEMA}.ledger BY NAME SELECT * FROM marigold_entries")
+        execute("append to ledger", f"INSERT INTO {FENCE_SCHEMA}.ledger BY NAME SELECT * FROM marigold_entries")
     finally:
         connection.unregister("marigold_entries")
 
@@ -66,7 +67,7 @@ def entries(execute: Execute, where: str = "true", parameters: Sequence[Any] = (
     try:
         rows = execute(
             "read ledger",
-            f"SELECT {_LEDGER_COLUMNS} FROM {SCHEMA}.ledger WHERE {where} ORDER BY position",
+            f"SELECT {_LEDGER_COLUMNS} FROM {FENCE_SCHEMA}.ledger WHERE {where} ORDER BY position",
             list(parameters),
         )
     except duckdb.CatalogException:

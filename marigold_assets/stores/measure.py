@@ -47,7 +47,7 @@ def measure(
     Returns:
         One measure a slice, in order. A row that lies in two slices counts twice.
     """
-    aggregates, table = sql.hash_aggregates(columns), sql.qualified(slices[0].table)
+    aggregates, table = sql.hash_aggregates(columns), session.name(slices[0].table)
     if len(slices) == 1:
         query = f"SELECT {aggregates} FROM {table} WHERE {condition.sql}"  # noqa: S608 - quoted and bound
         [row] = session.execute("measure", query, condition.parameters)
@@ -87,7 +87,7 @@ def content_hash(
     condition = session.predicate([slice_], known)
     query = (
         f"SELECT {sql.hash_aggregates(columns)} FROM (SELECT {', '.join(items)}"  # noqa: S608 - quoted and bound
-        f" FROM {sql.qualified(slice_.table)} WHERE {condition.sql})"
+        f" FROM {session.name(slice_.table)} WHERE {condition.sql})"
     )
     [row] = session.execute("measure", query, condition.parameters)
     return _measured(row, columns).content_hash(columns)

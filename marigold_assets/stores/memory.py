@@ -38,7 +38,7 @@ from marigold_assets.model import (
     fold,
 )
 from marigold_assets.stores import memory_types
-from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target
+from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target, refuse_twin
 from marigold_assets.stores.predicate import ExpressionKind, interval_bounds
 
 _Test = Callable[[object], bool]
@@ -237,7 +237,9 @@ class MemoryStore(PartitionStore):
         return [mark] if mark is not None and mark[1] > attempt.token else []
 
     def _replayed(self, slices: Sequence[PartitionSlice], attempt: Attempt, swap_id: str) -> tuple[Receipt, ...]:
-        found = {e.partition_key: e for e in self.receipts(swap_id) if e.token == attempt.token}
+        committed = [entry for entry in self.receipts(swap_id) if entry.run_id == attempt.run_id]
+        refuse_twin(slices, attempt, committed)
+        found = {entry.partition_key: entry for entry in committed}
         if found and not all(slice_.partition_key in found for slice_ in slices):
             raise ConfigurationError(
                 f"swap id {swap_id} was already used for other partitions",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import duckdb
 
 from marigold_assets import fingerprint
 from marigold_assets.errors import ConfigurationError
-from marigold_assets.model import Column, PartitionSlice, TableName
+from marigold_assets.model import Column, PartitionSlice, TableName, fold
 from marigold_assets.stores import sql
 from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
+
+FENCE_SCHEMA = "marigold"
+"""Holds the tables of the fence and the ledger."""
 
 StatementObserver = Callable[[str], None]
 """Called with the label of every statement just before it runs; for tests that kill a process there."""
@@ -42,6 +45,25 @@ class Session:
         self._observe(label)
         return self.connection.execute(statement, list(parameters)).fetchall()
 
+    def fenced(self, label: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement over the fence's own tables; none of it may be a user's text."""
+        return self.execute(label, statement.replace(f"{FENCE_SCHEMA}.", f"{self._schema(FENCE_SCHEMA)}."), parameters)
+
+    def name(self, table: TableName) -> str:
+        """Render a table's name."""
+        return f"{self._schema(table.schema)}.{sql.identifier(table.name)}"
+
+    def _schema(self, schema: str) -> str:
+        """Render a schema; with the database where that has the same name, since DuckDB could not tell them apart."""
+        if fold(schema) == fold(self._database):
+            return f"{sql.identifier(self._database)}.{sql.identifier(schema)}"
+        return sql.identifier(schema)
+
+    @cached_property
+    def _database(self) -> str:
+        [(name,)] = self.connection.execute("SELECT current_database()").fetchall()
+        return str(name)
+
     def relation(self, label: str, query: str, parameters: Sequence[Any] = ()) -> duckdb.DuckDBPyRelation:
         """Prepare one SELECT, with bound values, to be fetched as Arrow before anything else runs."""
         self._observe(label)
@@ -68,7 +90,7 @@ class Session:
     def table_columns(self, table: TableName) -> tuple[Column, ...] | None:
         """A table's columns in order, or ``None`` if there is no such table."""
         try:
-            return self.described(f"DESCRIBE {sql.qualified(table)}")
+            return self.described(f"DESCRIBE {self.name(table)}")
         except duckdb.CatalogException:
             return None
 
@@ -86,7 +108,7 @@ class Session:
         for text in texts:
             self._refuse_unless_expression(rendered[text], text, slices[0])
         wanted = ", ".join(f"{rendered[text]} AS e{number}" for number, text in enumerate(texts))
-        found = self.described(f"DESCRIBE SELECT {wanted} FROM {sql.qualified(slices[0].table)}")
+        found = self.described(f"DESCRIBE SELECT {wanted} FROM {self.name(slices[0].table)}")
         return ExpressionTypes(
             sql=rendered, type={text: column.type for text, column in zip(texts, found, strict=True)}
         )

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime
 
-from marigold_assets.model import Column, TableName, fold
+from marigold_assets.model import Column, fold
 
 
 def identifier(name: str) -> str:
     """Quote one identifier, whatever characters it holds."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def qualified(table: TableName) -> str:
-    """Quote a table's name with its schema."""
-    return f"{identifier(table.schema)}.{identifier(table.name)}"
 
 
 def string(value: str) -> str:
@@ -51,10 +46,10 @@ def expression(text: str, columns: Sequence[str]) -> str:
     return identifier(name) if name is not None else f"({text}\n)"
 
 
-def select(table: TableName, columns: Sequence[str] | None, where: str | None) -> str:
-    """Render a SELECT over one table."""
+def select(table: str, columns: Sequence[str] | None, where: str | None) -> str:
+    """Render a SELECT over one table, whose name is rendered already."""
     wanted = ", ".join(identifier(name) for name in columns) if columns is not None else "*"
-    query = f"SELECT {wanted} FROM {qualified(table)}"  # noqa: S608 - every part is quoted or bound
+    query = f"SELECT {wanted} FROM {table}"  # noqa: S608 - every part is quoted or bound
     return f"{query} WHERE {where}" if where else query
 
 

@@ -33,7 +33,7 @@ from marigold_assets.model import (
     fold,
 )
 from marigold_assets.stores import alignment, fence, ledger, sql
-from marigold_assets.stores.base import Query, Rows
+from marigold_assets.stores.base import Query, Rows, refuse_twin
 from marigold_assets.stores.measure import Measure, measure
 from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
 from marigold_assets.stores.session import Session
@@ -80,7 +80,7 @@ class SwapJob:
             MarigoldError: The swap was refused.
             duckdb.Error: Anything else failed before COMMIT.
         """
-        fence.ensure_tables(session.execute)
+        fence.ensure_tables(session.fenced)
         source = self._source_columns(session)
         if not isinstance(self.rows, Query):
             session.connection.register(_SOURCE, self.rows)
@@ -93,7 +93,7 @@ class SwapJob:
         types = session.expression_types(self.slices, columns)
         condition = predicate(self.slices, types)
         self._stage(session)
-        session.execute("delete", f"DELETE FROM {self._table} WHERE {condition.sql}", condition.parameters)
+        session.execute("delete", f"DELETE FROM {self._table(session)} WHERE {condition.sql}", condition.parameters)
         inserted = self._insert(session, selection)
         measures = measure(session, self.slices, columns, types=types, condition=condition)
         stored = sum(measure.row_count for measure in measures)
@@ -106,13 +106,13 @@ class SwapJob:
         if stored < inserted:
             raise self._outside(session, types, condition, inserted=inserted, stored=stored)
         entries = self._entries(first_position, columns, measures)
-        ledger.append(session.execute, session.connection, entries)
+        ledger.append(session.fenced, session.connection, entries)
         try:
             session.execute("commit", "COMMIT")
         except duckdb.Error as error:
             raise CommitFailedError(error) from None
         return tuple(
-            Receipt(entry=entry, query=_query(slice_, types))
+            Receipt(entry=entry, query=_query(session, slice_, types))
             for slice_, entry in zip(self.slices, entries, strict=True)
         )
 
@@ -121,9 +121,8 @@ class SwapJob:
         by_key = {entry.partition_key: entry for entry in entries}
         return tuple(Receipt(entry=by_key[s.partition_key], replayed=replayed_now) for s in self.slices)
 
-    @property
-    def _table(self) -> str:
-        return sql.qualified(self.slices[0].table)
+    def _table(self, session: Session) -> str:
+        return session.name(self.slices[0].table)
 
     @property
     def _from(self) -> str:
@@ -167,30 +166,31 @@ class SwapJob:
             return table
         types = {column.name: column.type for column in table}
         session.execute("begin alter", "BEGIN TRANSACTION")
-        fence.touch_counter(session.execute)
+        fence.touch_counter(session.fenced)
         self._refuse_if_overtaken(session)
-        fence.refuse_later_commits(session.execute, self.slices, self.attempt)
+        fence.refuse_later_commits(session.fenced, self.slices, self.attempt)
         if self._already_committed(session):
             session.execute("leave table", "ROLLBACK")
             return table
         self._refuse_retyping_values(session, table, fit.retypings)
         for column in fit.additions:
-            session.execute("add column", f"ALTER TABLE {self._table} ADD COLUMN {_declared(column)}")
+            session.execute("add column", f"ALTER TABLE {self._table(session)} ADD COLUMN {_declared(column)}")
         for column in fit.widenings:
             using = sql.guarded_cast(column.name, source_type=types[column.name], target_type=column.type)
-            session.execute("widen column", self._alter_type(column, using))
+            session.execute("widen column", self._alter_type(session, column, using))
         for column in fit.retypings:
             empty = f"CASE WHEN {sql.identifier(column.name)} IS NOT NULL THEN [] END"
             using = empty if types[column.name].endswith("[]") else "NULL"
-            session.execute("retype column", self._alter_type(column, using))
+            session.execute("retype column", self._alter_type(session, column, using))
         session.execute("commit alter", "COMMIT")
         return session.table_columns(self.slices[0].table)
 
-    def _alter_type(self, column: Column, using: str) -> str:
-        return f"ALTER TABLE {self._table} ALTER COLUMN {sql.identifier(column.name)} TYPE {column.type} USING {using}"
+    def _alter_type(self, session: Session, column: Column, using: str) -> str:
+        altered = f"ALTER TABLE {self._table(session)} ALTER COLUMN {sql.identifier(column.name)}"
+        return f"{altered} TYPE {column.type} USING {using}"
 
     def _has_values(self, session: Session, column: Column) -> bool:
-        query = f"SELECT 1 FROM {self._table} WHERE {sql.identifier(column.name)} IS NOT NULL LIMIT 1"
+        query = f"SELECT 1 FROM {self._table(session)} WHERE {sql.identifier(column.name)} IS NOT NULL LIMIT 1"
         return bool(session.execute("look for a value", query))
 
     def _refuse_retyping_values(self, session: Session, table: Sequence[Column], retypings: Sequence[Column]) -> None:
@@ -200,7 +200,7 @@ class SwapJob:
             value = sql.identifier(column.name)
             if by_name[column.name].type.endswith("[]") and column.type.endswith("[]"):
                 value = f"nullif(len({value}), 0)"
-            query = f"SELECT count({value}) FROM {self._table}"
+            query = f"SELECT count({value}) FROM {self._table(session)}"
             [(values,)] = session.execute("look for values", query)
             if values:
                 raise alignment.kind_mismatch(column, by_name[column.name], self.slices[0].where)
@@ -211,18 +211,19 @@ class SwapJob:
         Returns:
             The first of the ledger positions reserved for the slices.
         """
-        first = fence.touch_counter(session.execute, len(self.slices))
+        first = fence.touch_counter(session.fenced, len(self.slices))
         self._refuse_if_overtaken(session)
-        fence.raise_high_water(session.execute, self.slices, self.attempt)
+        fence.raise_high_water(session.fenced, self.slices, self.attempt)
         return first
 
     def _refuse_if_overtaken(self, session: Session) -> None:
         claims = [Claim(owner=s.owner, partition_key=s.partition_key) for s in self.slices]
-        fence.check_owner(session.execute, self.slices[0], self.options.renamed_from)
-        fence.refuse_rivals(self.slices, self.attempt, fence.settle_claims(session.execute, self.attempt, claims))
+        fence.check_owner(session.fenced, self.slices[0], self.options.renamed_from)
+        fence.refuse_rivals(self.slices, self.attempt, fence.settle_claims(session.fenced, self.attempt, claims))
 
     def _already_committed(self, session: Session) -> tuple[LedgerEntry, ...]:
-        found = ledger.entries(session.execute, "token = ? AND swap_id = ?", [self.attempt.token, self.swap_id])
+        found = ledger.entries(session.fenced, "run_id = ? AND swap_id = ?", [self.attempt.run_id, self.swap_id])
+        refuse_twin(self.slices, self.attempt, found)
         by_key = {entry.partition_key for entry in found}
         if found and not all(s.partition_key in by_key for s in self.slices):
             raise ConfigurationError(
@@ -240,7 +241,7 @@ class SwapJob:
         if table is None:
             session.execute("create schema", f"CREATE SCHEMA IF NOT EXISTS {sql.identifier(slice_.table.schema)}")
             declared = ", ".join(_declared(column) for column in source)
-            session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table} ({declared})")
+            session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table(session)} ({declared})")
             table = session.table_columns(slice_.table) or ()
         fit = alignment.align(table, source, where=slice_.where, evolve=self.options.evolve)
         return table, ", ".join(fit.selection)
@@ -258,7 +259,7 @@ class SwapJob:
 
     def _insert(self, session: Session, selection: str) -> int:
         self.consumed = isinstance(self.rows, pa.RecordBatchReader)
-        query = f"INSERT INTO {self._table} BY NAME SELECT {selection} FROM {self._from}"
+        query = f"INSERT INTO {self._table(session)} BY NAME SELECT {selection} FROM {self._from}"
         try:
             [(inserted,)] = session.execute("insert", query)
         except duckdb.InvalidInputException as error:
@@ -335,8 +336,10 @@ def _type_of_nothing(kind: pa.DataType) -> str | None:
     return None
 
 
-def _query(slice_: PartitionSlice, types: ExpressionTypes) -> str:
-    return sql.select(slice_.table, None, predicate([slice_], types).display if slice_.conditions else None)
+def _query(session: Session, slice_: PartitionSlice, types: ExpressionTypes) -> str:
+    return sql.select(
+        session.name(slice_.table), None, predicate([slice_], types).display if slice_.conditions else None
+    )
 
 
 def _declared(column: Column) -> str:

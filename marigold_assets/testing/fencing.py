@@ -105,6 +105,16 @@ class FencingContract(StoreHarness):
         with pytest.raises(FencedOutError):
             swap(filled, zombie, {"a": [8]})
 
+    def test_what_another_process_of_the_run_has_committed_is_not_swapped_again(self, filled: PartitionStore) -> None:
+        """S7: whichever of the two comes first, exactly one wins."""
+        first, second = self.draw(filled, "run", "a"), self.draw(filled, "run", "a")
+        swap(filled, first, {"a": [8]}, swap_id="of the step")
+        with pytest.raises(FencedOutError) as refused:
+            swap(filled, second, {"a": [9]}, swap_id="of the step")
+        assert (refused.value.token, refused.value.superseded_by_token) == (second.token, first.token)
+        assert filled.read(TABLE, [slice_of("a")]).to_pylist() == rows("a", 8)
+        swap(filled, second, {"a": [9]}, swap_id="of its next try")
+
     def test_equal_tokens_are_admitted(self, filled: PartitionStore) -> None:
         """S2: a retry within the process keeps its token."""
         attempt = self.draw(filled, "run", "a")

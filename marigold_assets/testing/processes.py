@@ -55,6 +55,7 @@ for line in sys.stdin:
         outcomes.append({"code": os.waitstatus_to_exitcode(status), **(json.loads(text) if text else {})})
     answers.write(json.dumps(outcomes) + "\n")
     answers.flush()
+answers.close()
 """
 
 

@@ -71,7 +71,7 @@ def rows_of(key: str, *, max_size: int = 6) -> st.SearchStrategy[list[dict[str, 
     return st.lists(st.fixed_dictionaries({"key": st.just(key), "value": values()}), max_size=max_size)
 
 
-ROW_SCHEMA = pa.schema({"key": pa.string(), "value": pa.int64()})
+ROW_SCHEMA: pa.Schema = pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.int64())}).schema
 """The columns of :func:`rows_of`."""
 
 

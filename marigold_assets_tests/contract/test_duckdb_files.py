@@ -11,7 +11,8 @@ import pytest
 from filelock import FileLock
 
 from marigold_assets.errors import ConfigurationError, StoreBusyError, StoreUnavailableError
-from marigold_assets.model import TableName
+from marigold_assets.model import Equals, PartitionSlice, TableName
+from marigold_assets.stores.base import Query
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.testing.strategies import attempt_of, slice_of, table_of
 
@@ -91,8 +92,9 @@ def test_a_connection_with_other_settings_in_this_process_is_named(path, duck, d
 @pytest.mark.parametrize("folder_too", [True, False], ids=["file and folder", "file"])
 def test_a_read_only_file_is_read_and_not_written(processes, tmp_path_factory, folder_too):
     folder = tmp_path_factory.mktemp("read-only")
-    for parent in (folder, folder.parent, folder.parent.parent):
-        parent.chmod(0o755)
+    for parent in (folder, *folder.parents):  # for the child, which is another user
+        if parent.stat().st_mode & 0o777 == 0o700:
+            parent.chmod(0o755)
     path = folder / "market.duckdb"
     store = DuckDBStore(str(path))
     attempt_token = store.draw_token("run")
@@ -169,3 +171,22 @@ def test_no_error_leaves_the_file_open(processes, path, duck, draw):
     with pytest.raises(Exception, match="outside"):
         duck.swap([slice_of("a")], table_of([{"key": "b", "value": 1}]), attempt=attempt, swap_id="x")
     assert processes.call("last_token", path=str(path)).value == attempt.token
+
+
+@pytest.mark.parametrize(("file", "schema"), [("market", "market"), ("Market", "market"), ("marigold", "market")])
+def test_a_file_may_be_called_like_a_schema(tmp_path, file, schema):
+    """DuckDB names a database after its file, and cannot tell market.t from the t of database market."""
+    store = DuckDBStore(str(tmp_path / f"{file}.duckdb"))
+    table = TableName(schema=schema, name="daily")
+    days = [
+        PartitionSlice(table=table, partition_key=key, conditions=(Equals(expression="key", value=key),), owner="daily")
+        for key in ("a", "b")
+    ]
+    attempt = attempt_of("run", store.draw_token("run"))
+    both = table_of([{"key": "a", "value": 1}, {"key": "b", "value": 2}])
+    receipts = store.swap(days, both, attempt=attempt, swap_id="both")
+    copied = store.swap(days[:1], Query(sql=store.query(table, days[:1])), attempt=attempt, swap_id="copy")
+    assert [receipt.entry.row_count for receipt in (*receipts, *copied)] == [1, 1, 1]
+    assert store.read(table).sort_by("key").to_pylist() == both.to_pylist()
+    with duckdb.connect(str(tmp_path / f"{file}.duckdb")) as connection:
+        assert connection.sql(receipts[1].query).fetchall() == [("b", 2)]

@@ -28,7 +28,9 @@ def swap(duck, draw):
 
     def run(rows, *keys, **options):
         slices = [key if isinstance(key, PartitionSlice) else slice_of(key) for key in keys]
-        return duck.swap(slices, rows, attempt=draw(), swap_id="x", options=SwapOptions(**options))
+        attempt = draw()
+        given = SwapOptions(**options)
+        return duck.swap(slices, rows, attempt=attempt, swap_id=f"swap {attempt.token}", options=given)
 
     return run
 

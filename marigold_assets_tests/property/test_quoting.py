@@ -33,14 +33,16 @@ def test_a_string_comes_back_as_it_went_in(session, value):
 def test_a_table_is_made_and_sliced_under_any_names(session, table, columns, key):
     session.execute("x", f"CREATE SCHEMA IF NOT EXISTS {sql.identifier(table.schema)}")
     declared = ", ".join(f"{sql.identifier(name)} VARCHAR" for name in columns)
-    session.execute("x", f"CREATE OR REPLACE TABLE {sql.qualified(table)} ({declared})")
+    session.execute("x", f"CREATE OR REPLACE TABLE {session.name(table)} ({declared})")
     found = session.table_columns(table)
     assert [column.name for column in found] == columns
     slice_ = PartitionSlice(table=table, partition_key=key, conditions=(Equals(expression=columns[0], value=key),))
     condition = session.predicate([slice_], found)
-    session.execute("x", f"INSERT INTO {sql.qualified(table)} ({sql.identifier(columns[0])}) VALUES (?), (NULL)", [key])
-    assert session.execute("x", sql.select(table, columns[:1], condition.sql), condition.parameters) == [(key,)]
-    assert session.execute("x", sql.select(table, columns[:1], condition.display)) == [(key,)]
+    session.execute("x", f"INSERT INTO {session.name(table)} ({sql.identifier(columns[0])}) VALUES (?), (NULL)", [key])
+    assert session.execute("x", sql.select(session.name(table), columns[:1], condition.sql), condition.parameters) == [
+        (key,)
+    ]
+    assert session.execute("x", sql.select(session.name(table), columns[:1], condition.display)) == [(key,)]
 
 
 @given(left=names(), right=names())

@@ -1,0 +1,175 @@
+"""The parts of Dagster that are not public are still what they were, and what happens when they are not."""
+
+from __future__ import annotations
+
+import inspect
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from marigold_assets import FencedPartitionIOManager, dagster_internals
+
+DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+D1, D2, D3 = "2024-01-01", "2024-01-02", "2024-01-03"
+pytestmark = pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
+
+
+@pytest.fixture
+def days():
+    @dg.asset(
+        key=["s", "t"],
+        partitions_def=DAYS,
+        metadata={"partition_expr": "d"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        code_version="4",
+    )
+    def t(context):
+        keys = list(context.partition_keys)
+        return dg.Output(pd.DataFrame({"d": pd.to_datetime(keys), "v": range(len(keys))}), tags={"my": "tag"})
+
+    return t
+
+
+def test_the_functions_that_make_events_take_what_they_took():
+    step = dagster_internals.execute_step
+    assert list(inspect.signature(step._get_output_asset_events).parameters) == [
+        "asset_key",
+        "asset_partitions",
+        "output",
+        "output_def",
+        "io_manager_metadata",
+        "step_context",
+        "execution_type",
+    ]
+    assert list(inspect.signature(step._dagster_event_for_asset_event).parameters) == [
+        "step_context",
+        "asset_event",
+        "batch_metadata",
+    ]
+    assert inspect.isgeneratorfunction(step._store_output)
+    assert "output" in inspect.signature(step._store_output).parameters
+    assert step._store_output.__globals__["__name__"] == step.__name__
+
+
+def test_the_mark_that_events_are_already_written_is_looked_at_where_they_would_be():
+    source = inspect.getsource(dagster_internals.execute_step._log_materialization_or_observation_events_for_asset)
+    first = source.split("asset_key =")[0]
+    assert "if SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION in output.metadata:\n        return" in first
+
+
+def test_the_attributes_that_are_reached_into_exist():
+    output = dg.Output(1, metadata={"a": 1})
+    assert output._metadata == output.metadata
+    assert output._data_version is None
+    assert dg.build_output_context()._step_context is None
+
+
+class Watching(FencedPartitionIOManager):
+    """Notes what can be found out while an output is stored."""
+
+    def handle_output(self, context, obj):
+        SEEN.append(
+            (
+                dagster_internals.output_being_stored(),
+                dagster_internals.step_context_of(context).step.key,
+                dagster_internals.planned_asset_keys(
+                    dagster_internals.step_context_of(context).instance,
+                    dagster_internals.step_context_of(context).dagster_run,
+                ),
+            )
+        )
+        yield from super().handle_output(context, obj)
+
+
+SEEN = []
+
+
+def test_the_output_being_stored_the_step_and_the_plan_of_its_run_are_found(warehouse, days):
+    SEEN.clear()
+
+    @dg.asset(deps=[days])
+    def other() -> None: ...
+
+    manager = Watching(database=warehouse.path)
+    assert dagster_internals.output_being_stored() is None
+    warehouse.materialize(days, other, key=D1, resources={"io_manager": manager})
+    warehouse.materialize(days, other, key=D1, resources={"io_manager": manager}, selection=[days])
+    for output, step, _ in SEEN:
+        assert isinstance(output, dg.Output)
+        assert output.tags == {"my": "tag"}
+        assert step == "s__t"
+    assert [planned for _, _, planned in SEEN] == [{days.key, other.key}, {days.key}]
+
+
+def test_the_plan_of_a_job_is_known_before_its_steps_start(warehouse, days):
+    seen = []
+
+    @dg.resource
+    def resource(context):
+        seen.append(dagster_internals.planned_asset_keys(context.instance, context.run))
+
+    @dg.asset(key=["s", "u"], deps=[days], required_resource_keys={"resource"})
+    def u() -> None: ...
+
+    job = dg.define_asset_job("job", selection=[days, u])
+    defs = dg.Definitions(
+        assets=[days, u], jobs=[job], resources={"io_manager": warehouse.io_manager(), "resource": resource}
+    )
+    assert defs.get_job_def("job").execute_in_process(instance=warehouse.instance, partition_key=D1).success
+    assert seen == [{days.key, u.key}]
+
+
+def test_what_a_job_knows_of_its_assets_is_found_by_key(warehouse, days):
+    found = []
+
+    @dg.asset(deps=[days], partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
+    def reader(context) -> None:
+        found.append(dagster_internals.upstream_node(context, days.key))
+        found.append(dagster_internals.upstream_node(context, dg.AssetKey("nobody")))
+
+    warehouse.materialize(days, reader, key=D1)
+    node, nobody = found
+    assert node.metadata["partition_expr"] == "d"
+    assert node.partitions_def == DAYS
+    assert nobody is None
+
+
+def fallen_back(warehouse, monkeypatch, days, **options):
+    monkeypatch.setattr(dagster_internals, "output_being_stored", lambda: None)
+    result = warehouse.materialize(days, **options)
+    [warning] = [
+        entry.user_message
+        for entry in warehouse.instance.all_logs(result.run_id)
+        if "stores outputs in a way that marigold_assets does not know" in entry.user_message
+    ]
+    assert warning
+    return [event for _, event in warehouse.events(["s", "t"])]
+
+
+def test_without_the_internals_a_single_partition_still_reports_all_but_our_tags(warehouse, monkeypatch, days):
+    [event] = fallen_back(warehouse, monkeypatch, days, key=D1)
+    assert event.partition == D1
+    assert event.metadata["dagster/partition_row_count"].value == 1
+    assert event.tags["dagster/data_version"] == event.metadata["marigold/content_hash"].value
+    assert event.tags["dagster/code_version"] == "4"
+    assert event.tags["my"] == "tag"
+    assert "marigold/swap_id" not in event.tags
+
+
+def test_without_the_internals_a_range_still_reports_every_partition_once(warehouse, monkeypatch, days):
+    events = fallen_back(warehouse, monkeypatch, days, keys=(D1, D3))
+    assert [event.partition for event in events] == [D1, D2, D3]
+    assert all("dagster/partition_row_count" not in event.metadata for event in events)  # none rather than a wrong one
+    assert warehouse.rows("SELECT count(*) FROM s.t") == [(3,)]
+
+
+def test_with_the_internals_there_is_no_warning(warehouse, days):
+    result = warehouse.materialize(days, keys=(D1, D3))
+    warnings = [entry for entry in warehouse.instance.all_logs(result.run_id) if entry.level >= 30]
+    assert warnings == []
+    events = [event for _, event in warehouse.events(["s", "t"])]
+    assert [event.partition for event in events] == [D1, D2, D3]
+    assert len({event.tags["dagster/data_version"] for event in events}) == 3
+    assert {event.tags["my"] for event in events} == {"tag"}
+    assert {event.tags["dagster/code_version"] for event in events} == {"4"}
