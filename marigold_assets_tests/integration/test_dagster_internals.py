@@ -116,7 +116,7 @@ def test_the_plan_of_a_job_is_known_before_its_steps_start(warehouse, days):
     defs = dg.Definitions(
         assets=[days, u], jobs=[job], resources={"io_manager": warehouse.io_manager(), "resource": resource}
     )
-    assert defs.get_job_def("job").execute_in_process(instance=warehouse.instance, partition_key=D1).success
+    assert defs.resolve_job_def("job").execute_in_process(instance=warehouse.instance, partition_key=D1).success
     assert seen == [{days.key, u.key}]
 
 

@@ -25,7 +25,10 @@ def asset_of(make, **options):
 
 
 def frame(context):
-    return pd.DataFrame({"d": [pd.Timestamp(context.partition_key)], "v": [1.5]})
+    days = pd.to_datetime([context.partition_key]).astype(
+        "datetime64[us]"
+    )  # which releases of pandas infer differently
+    return pd.DataFrame({"d": days, "v": [1.5]})
 
 
 def test_a_materialization_says_what_is_stored_where_and_by_whom(warehouse):
@@ -38,9 +41,9 @@ def test_a_materialization_says_what_is_stored_where_and_by_whom(warehouse):
     assert "dagster/row_count" not in metadata
     assert metadata["dagster/table_name"] == "s.t"
     assert metadata["dagster/storage_kind"] == "duckdb"
-    stored = [("d", "TIMESTAMP_NS"), ("v", "DOUBLE")]
+    stored = [("d", "TIMESTAMP"), ("v", "DOUBLE")]
     assert [(c.name, c.type) for c in metadata["dagster/column_schema"].columns] == stored
-    given = [("d", "datetime64[ns]"), ("v", "float64")]
+    given = [("d", "datetime64[us]"), ("v", "float64")]
     assert [(c.name, c.type) for c in metadata["dataframe_columns"].columns] == given
     with duckdb.connect(warehouse.path) as connection:
         assert connection.execute(metadata["Query"]).fetchall() == [(pd.Timestamp(D1), 1.5)]
