@@ -26,8 +26,10 @@ from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._core.execution.retries import RetryMode
 from dagster._core.origin import JobPythonOrigin
+from dagster._core.remote_representation.grpc_server_registry import GrpcServerRegistry
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster._grpc.server import GrpcServerCommand
 from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs
 from dagster_graphql.cli import execute_query
 
@@ -235,7 +237,14 @@ class Rig:
     def user_interface(self) -> Iterator[Launch]:
         """What the user interface launches with: the GraphQL API, on a code server of its own."""
         target = WorkspaceFileTarget([str(self.workspace_file)])
-        with WorkspaceProcessContext(self.instance, target) as workspace:
+        servers = GrpcServerRegistry(
+            instance_ref=self.instance.get_ref(),
+            server_command=GrpcServerCommand.API_GRPC,
+            heartbeat_ttl=60,
+            startup_timeout=int(PATIENCE_SECONDS),
+            wait_for_processes_on_shutdown=True,
+        )
+        with servers, WorkspaceProcessContext(self.instance, target, grpc_server_registry=servers) as workspace:
 
             def launch(mutation: str, **parameters: Any) -> Any:
                 with warnings.catch_warnings(action="ignore"):  # Dagster deprecates what it uses itself
