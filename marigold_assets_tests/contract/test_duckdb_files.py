@@ -108,6 +108,7 @@ def test_a_read_only_file_is_read_and_not_written(processes, tmp_path_factory, f
         child = processes.call("read_then_write_without_rights", path=str(path))
     finally:
         folder.chmod(0o755)
+    assert child.error is None, child.trace
     rows, kind, message = child.value
     assert (rows, kind) == (1, "StoreUnavailableError")
     assert "is read-only for this process" in message
