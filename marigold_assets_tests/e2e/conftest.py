@@ -36,7 +36,6 @@ from dagster_graphql.cli import execute_query
 from marigold_assets.model import TableName
 from marigold_assets.stores.duckdb import DuckDBStore
 
-LOCATION = Path(__file__).with_name("location.py")
 PROJECT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 90.0
 # As hostile as an instance can be: it retries whatever failed, for whatever reason.
@@ -134,8 +133,9 @@ def plain_run(job: str, day: str, **tags: str) -> dict[str, Any]:
 class Rig:
     """An instance, a warehouse, and the processes that a test has started on them."""
 
-    def __init__(self, zygote: Zygote, room: Path, settings: str) -> None:
+    def __init__(self, zygote: Zygote, room: Path, settings: str, location: Path) -> None:
         self.zygote = zygote
+        self.location = location
         self.room = room
         self.home = room / "home"
         self.home.mkdir()
@@ -148,7 +148,7 @@ class Rig:
             "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")]),
         }
         self.instance = dg.DagsterInstance.from_config(str(self.home))
-        self._repository = ReconstructableRepository.for_file(str(LOCATION), "defs", str(LOCATION.parent))
+        self._repository = ReconstructableRepository.for_file(str(location), "defs", str(location.parent))
         self._started: list[Process] = []
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class Rig:
     @property
     def workspace_file(self) -> Path:
         file = self.room / "workspace.yaml"
-        entry = {"relative_path": str(LOCATION), "attribute": "defs", "location_name": "e2e"}
+        entry = {"relative_path": str(self.location), "attribute": "defs", "location_name": "e2e"}
         file.write_text(json.dumps({"load_from": [{"python_file": entry}]}), encoding="utf-8")
         return file
 
@@ -387,8 +387,14 @@ def settings() -> str:
 
 
 @pytest.fixture
-def rig(zygote: Zygote, room: Path, settings: str) -> Iterator[Rig]:
-    rig = Rig(zygote, room, settings)
+def location() -> Path:
+    """The code location of the workers."""
+    return Path(__file__).with_name("location.py")
+
+
+@pytest.fixture
+def rig(zygote: Zygote, room: Path, settings: str, location: Path) -> Iterator[Rig]:
+    rig = Rig(zygote, room, settings, location)
     try:
         yield rig
     finally:

@@ -112,14 +112,6 @@ def cells(context: dg.AssetExecutionContext) -> pd.DataFrame:
     return rows_of(context, [key["day"]]).assign(shop=key["shop"])
 
 
-@dg.asset(partitions_def=DAYS)
-def spare(context: dg.AssetExecutionContext) -> None:
-    """Writes nothing and waits: a run whose only work is to be counted."""
-    (ROOM / f"arrived@spare@{context.run.run_id}@{os.getpid()}").touch()
-    if "dagster/backfill" in context.run.tags:
-        wait_while((ROOM / "hold@every backfill").exists)
-
-
 @dg.asset_check(asset=sales)
 def sales_are_there() -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=True)
@@ -134,7 +126,7 @@ DATABASE = str(ROOM / "warehouse.duckdb")
 SEPARATE, TOGETHER = dg.multiprocess_executor, dg.in_process_executor
 
 defs = dg.Definitions(
-    assets=[sales, raw, left, right, total, written_by_itself, cells, spare],
+    assets=[sales, raw, left, right, total, written_by_itself, cells],
     asset_checks=[sales_are_there],
     jobs=[
         _job("sales_apart", sales, executor=SEPARATE),  # a process for the run and one for its step
@@ -143,7 +135,6 @@ defs = dg.Definitions(
         _job("chain_together", raw, left, right, total, executor=TOGETHER),
         _job("self_together", written_by_itself, executor=TOGETHER),
         _job("cells_together", cells, executor=TOGETHER),
-        _job("spare_together", spare, executor=TOGETHER),
         dg.define_asset_job(
             "check_together", selection=dg.AssetSelection.checks(sales_are_there), executor_def=TOGETHER
         ),

@@ -29,6 +29,11 @@ def settings():
     return SETTINGS
 
 
+@pytest.fixture
+def location():
+    return Path(__file__).with_name("idle_location.py")
+
+
 class Sampler:
     """What runs at the same time, looked at again and again."""
 
