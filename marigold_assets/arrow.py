@@ -39,7 +39,7 @@ def storable_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(_storable_type(field.type, field.name)) for field in schema])
 
 
-def _storable_type(kind: pa.DataType, name: str) -> pa.DataType:  # noqa: C901 - one line a type
+def _storable_type(kind: Any, name: str) -> Any:  # noqa: C901, PLR0912 - one line a type
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name in {"arrow.json", "arrow.uuid"}:
             return kind
@@ -59,11 +59,18 @@ def _storable_type(kind: pa.DataType, name: str) -> pa.DataType:  # noqa: C901 -
         return pa.list_(kind.value_field.with_type(_storable_type(kind.value_type, name)))
     if pa.types.is_large_list(kind):
         return pa.large_list(kind.value_field.with_type(_storable_type(kind.value_type, name)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_storable_type(kind.value_type, name)), kind.list_size)
+    if pa.types.is_map(kind):
+        return pa.map_(_storable_type(kind.key_type, name), _storable_type(kind.item_type, name))
     if pa.types.is_struct(kind):
         if kind.num_fields == 0:
             msg = f"column {name!r} holds dicts without any key"
             raise TypeError(msg)
         return pa.struct([field.with_type(_storable_type(field.type, name)) for field in kind])
+    if pa.types.is_nested(kind):  # what is not looked into here might hold anything
+        msg = f"column {name!r} has type {kind}"
+        raise TypeError(msg)
     return kind
 
 

@@ -92,7 +92,9 @@ def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> Runnin
 def _disown_inherited_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     """Take back what :func:`explained` said of the run that this one is a re-execution of: tags are inherited."""
     inherited = run.tags.get(FENCED_OUT_BY_TAG)
-    parent = instance.get_run_by_id(run.parent_run_id) if inherited and run.parent_run_id else None
+    if inherited in {None, NOBODY} or run.parent_run_id is None:
+        return
+    parent = instance.get_run_by_id(run.parent_run_id)
     if parent is not None and parent.tags.get(FENCED_OUT_BY_TAG) == inherited:
         will_retry = str(instance.run_retries_retry_on_asset_or_op_failure).lower()
         instance.add_run_tags(run.run_id, {FENCED_OUT_BY_TAG: NOBODY, WILL_RETRY_ON_FAILURE_TAG: will_retry})

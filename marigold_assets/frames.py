@@ -53,7 +53,13 @@ def load(store: PartitionStore, arguments: ReadArguments, wanted: object, where:
     """
     table, slices, columns = arguments
     if item := _item_of_dict(wanted):
-        return {str(s.partition_key): load(store, (table, [s], columns), item, where) for s in slices or ()}
+        if slices is None:
+            raise UnsupportedTypeError(
+                "a table without partitions cannot be loaded as one frame a partition",
+                remedy="annotate the input with the type of the frame itself",
+                **where,
+            )
+        return {str(s.partition_key): load(store, (table, [s], columns), item, where) for s in slices}
     kind = _frame_type(wanted, where)
     if kind.load is not None:
         return kind.load(store, arguments)

@@ -14,11 +14,9 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import duckdb
 from filelock import FileLock, Timeout
@@ -33,80 +31,13 @@ from marigold_assets.errors import (
     Where,
 )
 from marigold_assets.stores.line import in_line, leave_note
-
-Config = Mapping[str, Any]
+from marigold_assets.stores.location import Config, Secrets, absolute_path, local_path
 
 _QUEUE_POLL_SECONDS = 0.005
 _RETRY_CAP_SECONDS = 0.25
 _OWN_PROCESS_SECONDS = 10.0  # a connection with other settings in this very process rarely goes away by waiting
 _VIEW = re.compile(r"can only (delete from|insert into|update) base table|is not an table|ALTER VIEW", re.IGNORECASE)
-_SECRET_NAME = re.compile(r"secret|token|password|passwd|key|credential", re.IGNORECASE)
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Secrets:
-    """Texts that no message may show, and what stands for them.
-
-    A database named by an environment variable is a secret, whatever it holds: a message then names the variable.
-
-    Attributes:
-        database: How messages name the database.
-        hidden: Texts to replace, longest first.
-    """
-
-    database: str
-    hidden: tuple[str, ...]
-
-    @classmethod
-    def of(cls, database: str, config: Config) -> Secrets:
-        """Find out what is secret about a database and its connection settings."""
-        path = _absolute(database)
-        from_environment = set(os.environ.values())
-        hidden = {
-            value
-            for name, value in _leaves(config)
-            if len(value) > 3
-            and (_SECRET_NAME.search(name) or (value in from_environment and name != "custom_user_agent"))
-        }
-        variable = next((name for name, value in sorted(os.environ.items()) if value == database), None)
-        if variable is not None:
-            hidden |= {database, str(path), str(path.parent), path.name, path.stem}
-        secrets = cls(database="", hidden=tuple(sorted(hidden - {"", os.sep, "."}, key=len, reverse=True)))
-        shown = secrets.scrub(str(path)) if variable is None else f"${variable}"
-        return replace(secrets, database=shown)
-
-    def scrub(self, text: str) -> str:
-        """Replace every secret in a text."""
-        for secret in self.hidden:
-            text = text.replace(secret, "***")
-        return text
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """As a filter of a logger: let every record pass, without secrets."""
-        record.msg, record.args = self.scrub(record.getMessage()), ()
-        return True
-
-
-def _local(database: str) -> Path:
-    """The path as DuckDB itself would read it."""
-    return Path(database.removeprefix("file://")).expanduser()
-
-
-def _absolute(database: str) -> Path:
-    return Path(os.path.abspath(_local(database)))  # noqa: PTH100 - resolve() would follow links
-
-
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every text within some settings, with the name of the setting that it belongs to."""
-    if isinstance(value, Mapping):
-        for inner_name, inner in value.items():
-            yield from _leaves(inner, f"{name}.{inner_name}" if name else str(inner_name))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _leaves(inner, name)
-    elif isinstance(value, str):
-        yield name, value
 
 
 class Connector:
@@ -135,8 +66,8 @@ class Connector:
                 "'database' names a remote database, which a local fence cannot protect",
                 remedy="set 'database' to the path of a local file",
             )
-        self.path = _absolute(database)
-        self.follows_working_directory = not _local(database).is_absolute()
+        self.path = absolute_path(database)
+        self.follows_working_directory = not local_path(database).is_absolute()
         # One queue for one file, however its path is spelled: two instances of DuckDB in one process would not keep
         # each other out, since the lock of the operating system belongs to the process.
         queue = os.path.realpath(self.path) + ".lock"

@@ -35,7 +35,8 @@ from marigold_assets.model import (
 )
 from marigold_assets.stores import fence, ledger, measure, sql
 from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
-from marigold_assets.stores.connection import Config, Connector, is_conflict
+from marigold_assets.stores.connection import Connector, is_conflict
+from marigold_assets.stores.location import Config
 from marigold_assets.stores.session import FENCE_SCHEMA, Session, StatementObserver
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
 

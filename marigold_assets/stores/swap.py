@@ -30,7 +30,6 @@ from marigold_assets.model import (
     Provenance,
     Receipt,
     SwapOptions,
-    fold,
 )
 from marigold_assets.stores import alignment, fence, ledger, sql
 from marigold_assets.stores.base import Query, Rows, refuse_twin
@@ -92,7 +91,8 @@ class SwapJob:
         columns, selection = self._fit(session, table, source)
         types = session.expression_types(self.slices, columns)
         condition = predicate(self.slices, types)
-        self._stage(session)
+        if table is not None:
+            self._stage(session)
         session.execute("delete", f"DELETE FROM {self._table(session)} WHERE {condition.sql}", condition.parameters)
         inserted = self._insert(session, selection)
         measures = measure(session, self.slices, columns, types=types, condition=condition)
@@ -247,15 +247,10 @@ class SwapJob:
         return table, ", ".join(fit.selection)
 
     def _stage(self, session: Session) -> None:
-        """Run a query that may read the very rows to be replaced before they are deleted."""
-        if isinstance(self.rows, Query) and self._may_read_target(session, self.rows):
+        """Run a query before the rows are deleted that it may read, whatever way it names their table."""
+        if isinstance(self.rows, Query):
             self._staged = True
             session.execute("stage", f"CREATE OR REPLACE TEMP TABLE {_SOURCE} AS {self.rows.sql}")
-
-    def _may_read_target(self, session: Session, query: Query) -> bool:
-        views = session.execute("read views", "SELECT view_name FROM duckdb_views() WHERE NOT internal")
-        text = fold(query.sql)
-        return any(fold(name) in text for name in (self.slices[0].table.name, *(name for (name,) in views)))
 
     def _insert(self, session: Session, selection: str) -> int:
         self.consumed = isinstance(self.rows, pa.RecordBatchReader)

@@ -39,7 +39,7 @@ class TestDuckDBStore(StoreContract):
 
     @pytest.fixture
     def make_store(self, path):
-        return lambda observer=None: DuckDBStore(str(path), lock_timeout_seconds=0.5, observer=observer)
+        return lambda observer=None: DuckDBStore(str(path), lock_timeout_seconds=4, observer=observer)
 
     @pytest.fixture
     def busy(self, path):

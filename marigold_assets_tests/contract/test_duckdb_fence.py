@@ -117,6 +117,19 @@ def test_a_claim_conflicts_with_a_swap_that_has_not_committed(path, duck, draw):
     assert refused
 
 
+def test_a_swap_conflicts_with_a_claim_that_has_not_committed(path, draw):
+    """Swap against claim, the other way round: here it is the claim that must have written something."""
+    attempt = draw("old")
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CHECKPOINT")  # on a row that still has versions DuckDB writes even what changes nothing
+    with ExitStack() as stack:
+        rival, own = (stack.enter_context(duckdb.connect(str(path), config=CONFIG)) for _ in range(2))
+        rival.execute("BEGIN TRANSACTION")
+        fence.touch_counter(Session(rival, None).execute)
+        with pytest.raises(duckdb.TransactionException):
+            job(attempt, 1).run(Session(own, None))
+
+
 def test_a_conflict_is_tried_again_until_it_is_settled(path, draw, duck):
     """Swap against a user's own connection of the same process, which wrote the counter and then gave up."""
     attempt = draw()

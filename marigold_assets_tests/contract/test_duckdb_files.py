@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -89,12 +91,17 @@ def test_a_connection_with_other_settings_in_this_process_is_named(path, duck, d
         DuckDBStore(str(path), lock_timeout_seconds=0.2).draw_token("x")
 
 
+@pytest.fixture
+def public_folder():
+    """A folder that every user can enter; pytest keeps its own to one user."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @pytest.mark.parametrize("folder_too", [True, False], ids=["file and folder", "file"])
-def test_a_read_only_file_is_read_and_not_written(processes, tmp_path_factory, folder_too):
-    folder = tmp_path_factory.mktemp("read-only")
-    for parent in (folder, *folder.parents):  # for the child, which is another user
-        if parent.stat().st_mode & 0o777 == 0o700:
-            parent.chmod(0o755)
+def test_a_read_only_file_is_read_and_not_written(processes, public_folder, folder_too):
+    folder = public_folder
     path = folder / "market.duckdb"
     store = DuckDBStore(str(path))
     attempt_token = store.draw_token("run")
@@ -108,6 +115,7 @@ def test_a_read_only_file_is_read_and_not_written(processes, tmp_path_factory, f
         child = processes.call("read_then_write_without_rights", path=str(path))
     finally:
         folder.chmod(0o755)
+    assert child.error is None, child.trace
     rows, kind, message = child.value
     assert (rows, kind) == (1, "StoreUnavailableError")
     assert "is read-only for this process" in message

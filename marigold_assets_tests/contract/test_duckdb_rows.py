@@ -157,7 +157,7 @@ def test_slices_that_share_a_row_are_refused(swap, duck):
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.timestamp("ns")])
 def test_days_are_cut_at_midnight_for_every_type_of_time(swap, duck, kind):
-    naive = pa.array([datetime(2024, 3, 1), datetime(2024, 3, 2)], pa.timestamp("us"))  # noqa: DTZ001
+    naive = pa.array([datetime(2024, 3, 1), datetime(2024, 3, 2)], pa.timestamp("us"))
     moments = naive.cast(pa.timestamp("us", tz="UTC")) if getattr(kind, "tz", None) else naive.cast(kind)
     rows = pa.table({"at": moments, "value": [1, 2]})
     with pytest.raises(RowsOutsidePartitionError, match="1 of 2"):

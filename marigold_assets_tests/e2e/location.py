@@ -100,9 +100,7 @@ def total(context: dg.AssetExecutionContext, raw: pd.DataFrame) -> pd.DataFrame:
 
 
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "d"}, retry_policy=dg.RetryPolicy(max_retries=3))
-def written_by_itself(
-    context: dg.AssetExecutionContext, warehouse: FencedPartitionResource
-) -> dg.MaterializeResult:
+def written_by_itself(context: dg.AssetExecutionContext, warehouse: FencedPartitionResource) -> dg.MaterializeResult:
     meet("written_by_itself", context.run)
     return warehouse.swap(context, rows_of(context, context.partition_keys))
 

@@ -87,6 +87,23 @@ def test_one_run_id_in_two_processes_writes_once(rig, step, first_to_write):
     rig.assert_fenced_out(run, by=run, step=step)
 
 
+def test_a_step_that_its_run_has_given_up_is_refused_beside_its_own_retry(rig):
+    run = rig.create("sales_together", DAY)
+    rig.hold("sales", run)
+    given_up = rig.start_step(run, "sales")
+    rig.await_arrival("sales", run)
+    retry = rig.start_step(run, "sales", retry=1)
+    rig.await_arrival("sales", run, processes=2)
+    rig.release("sales", retry.pid)
+    retry.wait()
+    before = rig.everything()
+    rig.release("sales", given_up.pid)
+    given_up.wait()
+    assert rig.everything() == before
+    assert rig.query("SELECT pid, count(*) FROM shop.sales GROUP BY ALL") == [(retry.pid, ROWS)]
+    rig.assert_fenced_out(run, by=run, step="sales")
+
+
 def test_different_partitions_never_fence_each_other(rig):
     days = [f"2024-01-0{number}" for number in range(1, 9)]
     runs = [rig.create("sales_together", day) for day in days]
@@ -104,7 +121,9 @@ def test_different_partitions_never_fence_each_other(rig):
 
 def test_cells_of_one_day_never_fence_each_other_but_runs_of_one_cell_do(rig):
     north, south, north_again = (
-        rig.create("cells_together", f"{DAY}|{shop}", tags={"dagster/partition/day": DAY, "dagster/partition/shop": shop})
+        rig.create(
+            "cells_together", f"{DAY}|{shop}", tags={"dagster/partition/day": DAY, "dagster/partition/shop": shop}
+        )
         for shop in ("north", "south", "north")
     )
     workers = []

@@ -22,10 +22,15 @@ pytestmark = pytest.mark.browser
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 120
 # Without these the browser looks for hosts of its vendor, which a closed network refuses.
-CHROMIUM = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync"
-).split()
+CHROMIUM = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def wait_for(what, condition):

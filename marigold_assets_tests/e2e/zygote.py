@@ -1,7 +1,7 @@
 """Starts `dagster` commands in processes of their own without importing everything anew for each.
 
-Reads one JSON object a line (`program`, `arguments`, `variables`, `folder`, `log`), forks, and answers with the process id. The
-child is the leader of its own process group and runs Dagster's real command line.
+Reads one JSON object a line (`program`, `arguments`, `variables`, `folder`, `log`), forks, and answers with the process
+id. The child is the leader of its own process group and runs Dagster's real command line.
 """
 
 from __future__ import annotations

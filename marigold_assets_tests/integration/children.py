@@ -50,7 +50,7 @@ def write_until_killed(path, rows_by_key, run_id):
 def write_days(path, keys, *, ready, go):
     """Swap several partitions one after the other, starting when everybody is ready."""
     Path(ready, str(os.getpid())).touch()
-    with open(go) as pipe:
+    with Path(go).open() as pipe:
         pipe.read()
     return [write(path, {key: int(key)}, run_id=key) for key in keys]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_eight_processes_writing_different_partitions_of_a_new_file_all_succeed(
     def start():
         while len(list(ready.iterdir())) < 8:
             started.wait(0.01)
-        with open(go, "w"):
+        with Path(go).open("w"):
             pass
 
     started = threading.Event()

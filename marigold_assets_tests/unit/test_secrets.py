@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marigold_assets.stores.connection import Connector, Secrets
+from marigold_assets.stores.connection import Connector
+from marigold_assets.stores.location import Secrets
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +61,9 @@ def test_a_refused_database_is_not_shown(monkeypatch):
     with pytest.raises(Exception, match="remote database") as caught:
         Connector("md:acme?motherduck_token=swordfish")
     assert "swordfish" not in str(caught.value)
+
+
+def test_a_short_name_is_not_hidden_since_that_would_garble_every_message(monkeypatch):
+    monkeypatch.setenv("DB", "/srv/acme-corp/x.duckdb")
+    secrets = Secrets.of("/srv/acme-corp/x.duckdb", {})
+    assert secrets.scrub("an example in /srv/acme-corp/x.duckdb or x.duckdb") == "an example in *** or ***"

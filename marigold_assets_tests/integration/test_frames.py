@@ -1,0 +1,60 @@
+"""What is between a frame and the rows of a swap, where a mistake would be green."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from marigold_assets.errors import UnsupportedTypeError, Where
+from marigold_assets.frames import load, to_rows
+from marigold_assets.model import Attempt, PartitionSlice, TableName
+from marigold_assets.stores.base import Query
+from marigold_assets.stores.duckdb import DuckDBStore
+
+TABLE = TableName(schema="sales", name="numbers")
+WHOLE = PartitionSlice(table=TABLE, partition_key=None, owner="numbers")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return DuckDBStore(str(tmp_path / "warehouse.duckdb"))
+
+
+def swap(store, rows, swap_id):
+    attempt = Attempt(run_id=swap_id, token=store.draw_token(swap_id))
+    store.swap([WHOLE], rows, attempt=attempt, swap_id=swap_id)
+
+
+@pytest.mark.parametrize("name", ["sales.numbers", "query_table('sales.' || 'numb' || 'ers')"])
+def test_a_query_reads_the_rows_that_it_replaces_however_it_names_them(store, name):
+    swap(store, pa.table({"a": [1, 2, 3]}), "first")
+    swap(store, Query(sql=f"SELECT a + 1 AS a FROM {name}"), "second")
+    assert store.read(TABLE).column("a").to_pylist() == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.FixedSizeListArray.from_arrays(pa.array(["x", "y"]).dictionary_encode(), 2),
+        pa.array([[1_700_000_000_123_456_789]], pa.list_(pa.timestamp("ns", "UTC"), 1)),
+        pa.array([[("k", 1_700_000_000_123_456_789)]], pa.map_(pa.string(), pa.timestamp("ns", "UTC"))),
+        pa.array([[1_000_000_001]], pa.list_(pa.duration("ns"), 1)),
+        pa.array([["x"]], pa.list_view(pa.string())),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_nested_values_are_stored_as_they_are_or_refused(store, column):
+    given = pa.table({"a": column})
+    try:
+        rows = to_rows(given, Where(table="sales.numbers"))
+    except UnsupportedTypeError:
+        return
+    swap(store, rows, "nested")
+    assert store.read(TABLE).column("a").to_pylist() == given.column("a").to_pylist()
+
+
+def test_a_table_without_partitions_is_no_dict_of_partitions(store):
+    swap(store, pa.table({"a": [1]}), "first")
+    with pytest.raises(UnsupportedTypeError, match="annotate the input"):
+        load(store, (TABLE, None, None), dict[str, pd.DataFrame], Where(table="sales.numbers"))
