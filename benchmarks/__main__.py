@@ -43,19 +43,21 @@ def main() -> int:
     if unknown := set(options.names) - set(_BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
 
+    versions = {"duckdb": duckdb.__version__, "python": sys.version.split()[0]}
+    if not options.json:
+        print(", ".join(f"{name} {version}" for name, version in versions.items()), flush=True)
     figures = []
     for name, run in _BENCHMARKS.items():
         if options.names and name not in options.names:
             continue
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="marigold-benchmarks-", dir=options.folder) as folder:
-            figures += run(Path(folder), quick=options.quick)
-        print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
+            found = run(Path(folder), quick=options.quick)
+        if not options.json:
+            print(f"\n{table(found)}\n({name}: {time.monotonic() - begun:.0f} s)", flush=True)
+        figures += found
     if options.json:
-        versions = {"duckdb": duckdb.__version__, "python": sys.version.split()[0]}
         print(json.dumps({**versions, "figures": [{**asdict(f), "verdict": f.verdict} for f in figures]}, indent=2))
-    else:
-        print(f"duckdb {duckdb.__version__}, python {sys.version.split()[0]}\n{table(figures)}")
     return int(any(figure.verdict == "OVER" for figure in figures))
 
 

@@ -20,7 +20,7 @@ _PARTITIONS = 3
 
 def run(folder: Path, *, quick: bool) -> list[Figure]:
     """Measure both sizes of partition."""
-    rounds = {1_000_000: 3, 10_000: 10} if quick else {1_000_000: 11, 10_000: 41}
+    rounds = {1_000_000: 3, 10_000: 10} if quick else {1_000_000: 7, 10_000: 31}
     return [_compare(folder / str(rows), rows, rounds[rows]) for rows in _BOUNDS]
 
 

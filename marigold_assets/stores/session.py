@@ -47,13 +47,13 @@ class Session:
 
     def fenced(self, label: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement over the fence's own tables; none of it may be a user's text."""
-        return self.execute(label, statement.replace(f"{FENCE_SCHEMA}.", f"{self._schema(FENCE_SCHEMA)}."), parameters)
+        return self.execute(label, statement.replace(f"{FENCE_SCHEMA}.", f"{self.schema(FENCE_SCHEMA)}."), parameters)
 
     def name(self, table: TableName) -> str:
         """Render a table's name."""
-        return f"{self._schema(table.schema)}.{sql.identifier(table.name)}"
+        return f"{self.schema(table.schema)}.{sql.identifier(table.name)}"
 
-    def _schema(self, schema: str) -> str:
+    def schema(self, schema: str) -> str:
         """Render a schema; with the database where that has the same name, since DuckDB could not tell them apart."""
         if fold(schema) == fold(self._database):
             return f"{sql.identifier(self._database)}.{sql.identifier(schema)}"

@@ -239,7 +239,7 @@ class SwapJob:
         """Make sure that the table exists and say how to select the source for it."""
         slice_ = self.slices[0]
         if table is None:
-            session.execute("create schema", f"CREATE SCHEMA IF NOT EXISTS {sql.identifier(slice_.table.schema)}")
+            session.execute("create schema", f"CREATE SCHEMA IF NOT EXISTS {session.schema(slice_.table.schema)}")
             declared = ", ".join(_declared(column) for column in source)
             session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table(session)} ({declared})")
             table = session.table_columns(slice_.table) or ()
