@@ -23,7 +23,7 @@ from benchmarks.swap import draw, swap_plainly
 from marigold_assets.stores.duckdb import DuckDBStore
 
 _ROWS = 1_000
-_PAUSE_SECONDS = 0.05
+_PAUSE_SECONDS = 0.25  # what a partition computes, on average, before it writes
 _BOUND_TO_PEER = 1 / 3
 _BOUND_OF_SLOWEST = 2.0
 
@@ -44,58 +44,76 @@ class Report:
 
 
 def run(folder: Path, *, quick: bool) -> list[Figure]:
-    """Let 8 processes write equally often, ours and the peer's way of opening the file in turn; then 16 of ours."""
-    swaps, turns = (8, 1) if quick else (12, 2)
-    ours, peer = [], []
-    for turn in range(turns):
-        ours.append(_write(folder / f"ours-{turn}.duckdb", _write_fenced, 8, swaps))
-        peer.append(_write(folder / f"peer-{turn}.duckdb", _write_as_peer, 8, swaps))
-    figures = [_failures(8, ours), _to_peer(8, ours, peer), _first_to_slowest(8, ours)]
-    if not quick:  # the peer would wait for minutes here
-        ours = [_write(folder / "ours-16.duckdb", _write_fenced, 16, swaps)]
-        figures += [_failures(16, ours), _first_to_slowest(16, ours)]
+    """Let 8 processes compute and write in turn with as many of the peer's, then write without a pause, then 16."""
+    swaps, turns = (8, 1) if quick else (12, 3)
+    paced = _Contest(folder / "paced", writers=8, swaps=swaps, pause_seconds=_PAUSE_SECONDS, turns=turns, peer=True)
+    figures = [paced.failures(), paced.to_peer(bound=_BOUND_TO_PEER), paced.first_to_slowest()]
+    if not quick:
+        full = _Contest(folder / "full", writers=8, swaps=swaps, pause_seconds=0.0, turns=1, peer=True)
+        # The peer would wait for minutes at 16.
+        many = _Contest(folder / "many", writers=16, swaps=swaps, pause_seconds=0.0, turns=1, peer=False)
+        figures += [full.failures(), full.to_peer(bound=None), full.first_to_slowest()]
+        figures += [many.failures(), many.first_to_slowest()]
     return figures
 
 
-def _failures(writers: int, turns: Sequence[Sequence[Report]]) -> Figure:
-    errors = [error for reports in turns for report in reports for error in report.errors]
-    name = f"{writers} writers, failures"
-    details = f"{_described(turns)}{'; ' if errors else ''}{errors[0] if errors else ''}"
-    return Figure(benchmark="writers", name=name, value=len(errors), unit="failures", bound=0, details=details)
+class _Contest:
+    """Some writers of one file, ours and the peer's in turn."""
 
+    def __init__(self, folder: Path, *, writers: int, swaps: int, pause_seconds: float, turns: int, peer: bool) -> None:
+        folder.mkdir(parents=True)
+        pace = f"computing {pause_seconds:g} s between swaps" if pause_seconds else "without a pause"
+        self._name = f"{writers} writers {pace}"
+        self._ours, self._peer = [], []
+        for turn in range(turns):
+            self._ours.append(_write(folder / f"ours-{turn}.duckdb", _write_fenced, writers, swaps, pause_seconds))
+            if peer:
+                path = folder / f"peer-{turn}.duckdb"
+                self._peer.append(_write(path, _write_as_peer, writers, swaps, pause_seconds))
 
-def _to_peer(writers: int, ours: Sequence[Sequence[Report]], peer: Sequence[Sequence[Report]]) -> Figure:
-    pairs = [
-        percentile(_waits(mine), 95) / percentile(_waits(other), 95) for mine, other in zip(ours, peer, strict=True)
-    ]
-    failures = sum(len(report.errors) for other in peer for report in other)
-    return Figure(
-        benchmark="writers",
-        name=f"{writers} writers, p95 of a swap with its wait, ours / peer",
-        value=median(pairs),
-        unit="x",
-        bound=_BOUND_TO_PEER,
-        low=min(pairs),
-        high=max(pairs),
-        details=f"peer: {_described(peer)}, {failures} failures; {_shares(peer)}",
-    )
+    def failures(self) -> Figure:
+        errors = [error for reports in self._ours for report in reports for error in report.errors]
+        return Figure(
+            benchmark="writers",
+            name=f"{self._name}: failures",
+            value=len(errors),
+            unit="failures",
+            bound=0,
+            details="; ".join([_described(self._ours), *errors[:1]]),
+        )
 
+    def to_peer(self, *, bound: float | None) -> Figure:
+        pairs = [
+            percentile(_waits(mine), 95) / percentile(_waits(other), 95)
+            for mine, other in zip(self._ours, self._peer, strict=True)
+        ]
+        failures = sum(len(report.errors) for other in self._peer for report in other)
+        return Figure(
+            benchmark="writers",
+            name=f"{self._name}: p95 of a swap with its wait, ours / peer",
+            value=median(pairs),
+            unit="x",
+            bound=bound,
+            low=min(pairs),
+            high=max(pairs),
+            details=f"peer: {_described(self._peer)}, {failures} failures; {_shares(self._peer)}",
+        )
 
-def _first_to_slowest(writers: int, turns: Sequence[Sequence[Report]]) -> Figure:
-    ratios = []
-    for reports in turns:
-        counts = _counts_when_first_is_done(reports)
-        ratios.append(counts[-1] / counts[0] if counts[0] else float("inf"))
-    return Figure(
-        benchmark="writers",
-        name=f"{writers} writers, swaps of the first to finish / of the slowest then",
-        value=median(ratios),
-        unit="x",
-        bound=_BOUND_OF_SLOWEST,
-        low=min(ratios),
-        high=max(ratios),
-        details=_shares(turns),
-    )
+    def first_to_slowest(self) -> Figure:
+        ratios = []
+        for reports in self._ours:
+            counts = _counts_when_first_is_done(reports)
+            ratios.append(counts[-1] / counts[0] if counts[0] else float("inf"))
+        return Figure(
+            benchmark="writers",
+            name=f"{self._name}: swaps of the first to finish / of the slowest then",
+            value=median(ratios),
+            unit="x",
+            bound=_BOUND_OF_SLOWEST,
+            low=min(ratios),
+            high=max(ratios),
+            details=_shares(self._ours),
+        )
 
 
 def _waits(reports: Sequence[Report]) -> list[float]:
@@ -117,7 +135,7 @@ def _shares(turns: Sequence[Sequence[Report]]) -> str:
     return "swaps a writer " + ", ".join(f"{one[0]}-{one[-1]}" for one in counts)
 
 
-def _write(path: Path, write: Callable[..., Report], writers: int, swaps: int) -> list[Report]:
+def _write(path: Path, write: Callable[..., Report], writers: int, swaps: int, pause_seconds: float) -> list[Report]:
     """Start the writers, let them go at the same moment, and collect their reports."""
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"CREATE SCHEMA shop; CREATE TABLE shop.orders ({COLUMNS_SQL})")
@@ -125,7 +143,7 @@ def _write(path: Path, write: Callable[..., Report], writers: int, swaps: int) -
     context.set_forkserver_preload([__name__])
     together, reports = context.Barrier(writers), context.SimpleQueue()
     processes = [
-        context.Process(target=_report, args=(write, reports, str(path), number, swaps, together))
+        context.Process(target=_report, args=(write, reports, str(path), number, swaps, pause_seconds, together))
         for number in range(writers)
     ]
     for process in processes:
@@ -140,17 +158,17 @@ def _report(write: Callable[..., Report], reports: Any, *arguments: Any) -> None
     reports.put(write(*arguments))
 
 
-def _write_fenced(path: str, number: int, swaps: int, together: Any) -> Report:
+def _write_fenced(path: str, number: int, swaps: int, pause_seconds: float, together: Any) -> Report:
     store = DuckDBStore(path)
     attempt = draw(store)
 
     def swap(data: pa.Table) -> None:
         store.swap([slice_of(number)], data, attempt=attempt, swap_id=uuid4().hex)
 
-    return _repeat(swap, number, swaps, together)
+    return _repeat(swap, number, swaps, pause_seconds, together)
 
 
-def _write_as_peer(path: str, number: int, swaps: int, together: Any) -> Report:
+def _write_as_peer(path: str, number: int, swaps: int, pause_seconds: float, together: Any) -> Report:
     from dagster._utils.backoff import backoff  # noqa: TID251 - what the peer itself does
 
     def connect(database: str) -> duckdb.DuckDBPyConnection:
@@ -162,15 +180,16 @@ def _write_as_peer(path: str, number: int, swaps: int, together: Any) -> Report:
             max_retries=10,
         )
 
-    return _repeat(partial(swap_plainly, path, number, connect=connect), number, swaps, together)
+    return _repeat(partial(swap_plainly, path, number, connect=connect), number, swaps, pause_seconds, together)
 
 
-def _repeat(swap: Callable[..., None], number: int, swaps: int, together: Any) -> Report:
-    """Write one's own partition again and again, with a moment of other work in between."""
+def _repeat(swap: Callable[..., None], number: int, swaps: int, pause_seconds: float, together: Any) -> Report:
+    """Write one's own partition again and again, and compute for a moment before each time."""
     data, report = orders(number, _ROWS), Report()
     pauses = random.Random(number)
     together.wait()
     for _ in range(swaps):
+        time.sleep(pauses.uniform(0, 2 * pause_seconds))
         begun = time.perf_counter()
         try:
             swap(data=data)
@@ -179,5 +198,4 @@ def _repeat(swap: Callable[..., None], number: int, swaps: int, together: Any) -
         except Exception as error:  # noqa: BLE001 - counted, whatever it is
             report.errors.append(" ".join(str(error).split()))
             print(report.errors[-1][:200], file=sys.stderr)
-        time.sleep(pauses.uniform(0, 2 * _PAUSE_SECONDS))
     return report

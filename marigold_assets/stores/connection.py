@@ -33,7 +33,7 @@ from marigold_assets.errors import (
 from marigold_assets.stores.line import in_line, leave_note
 from marigold_assets.stores.location import Config, Secrets, absolute_path, local_path
 
-_QUEUE_POLL_SECONDS = 0.005
+_QUEUE_POLL_SECONDS = 0.001  # by the first in line only
 _RETRY_CAP_SECONDS = 0.25
 _OWN_PROCESS_SECONDS = 10.0  # a connection with other settings in this very process rarely goes away by waiting
 _VIEW = re.compile(r"can only (delete from|insert into|update) base table|is not an table|ALTER VIEW", re.IGNORECASE)
