@@ -15,7 +15,7 @@ from marigold_assets.model import Attempt
 from marigold_assets.stores.duckdb import DuckDBStore
 
 _BOUNDS = {1_000_000: 1.25, 10_000: 2.0}
-_PARTITIONS = 3
+_PARTITIONS = 2
 
 
 def run(folder: Path, *, quick: bool) -> list[Figure]:
