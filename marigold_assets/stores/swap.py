@@ -38,6 +38,7 @@ from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predica
 from marigold_assets.stores.session import Session
 
 _SOURCE = "marigold_rows"
+_BATCH_ROWS = 122_880  # one row group of DuckDB; of other sizes it would put the pieces together anew
 
 
 class CommitFailedError(Exception):
@@ -82,7 +83,7 @@ class SwapJob:
         fence.ensure_tables(session.fenced)
         source = self._source_columns(session)
         if not isinstance(self.rows, Query):
-            session.connection.register(_SOURCE, self.rows)
+            session.connection.register(_SOURCE, _in_batches(self.rows))
         table = self._prepare_table(session, source)
         session.execute("begin", "BEGIN TRANSACTION")
         first_position = self._pass_fence(session)
@@ -319,6 +320,13 @@ class SwapJob:
             )
             for number, (slice_, found) in enumerate(zip(self.slices, measures, strict=True))
         ]
+
+
+def _in_batches(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+    """The same rows in pieces: DuckDB before 2.0 reads one batch of a table with one thread, however large."""
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows
+    return pa.Table.from_batches(rows.to_batches(max_chunksize=_BATCH_ROWS), schema=rows.schema)
 
 
 def _type_of_nothing(kind: pa.DataType) -> str | None:
