@@ -9,7 +9,7 @@ release of Dagster changes any of it; without it the events fall back to what th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -58,52 +58,81 @@ def output_being_stored() -> dg.Output[Any] | None:
     return None
 
 
-def materialization_events(
+class _Late(list[Any]):
+    """Events that are made when Dagster takes them: what a subclass of the IO manager adds last is then in them."""
+
+    def __init__(self, logged: Sequence[Any], make: Callable[[], Iterator[Any]]) -> None:
+        super().__init__(logged)
+        self._make = make
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from super().__iter__()
+        yield from self._make()
+
+
+def version_output(
+    context: dg.OutputContext, output: dg.Output[Any], data_version: dg.DataVersion, tags: Mapping[str, str]
+) -> None:
+    """Give the one materialization of an output a data version and tags, unless it has its own.
+
+    Args:
+        context: The context of the output.
+        output: The output being stored (see :func:`output_being_stored`).
+        data_version: For an output that brings none, and whose asset has set none through its context.
+        tags: Added to its own, which win.
+    """
+    output._tags = {**tags, **(output.tags or {})}
+    step = step_context_of(context)
+    if output.data_version is None and step is not None and not step.has_data_version(context.asset_key):
+        output._data_version = data_version
+
+
+def log_materializations(
     context: dg.OutputContext,
     output: dg.Output[Any],
-    partitions: Sequence[tuple[str | None, dg.DataVersion, Mapping[str, Any], Mapping[str, str]]],
-) -> Iterator[DagsterEvent]:
-    """The materialization events of an output, one a partition, each with its own data version, metadata and tags.
+    partitions: Sequence[tuple[str, dg.DataVersion, Mapping[str, Any], Mapping[str, str]]],
+) -> None:
+    """Log the materialization events of a range, each with its own data version, metadata and tags.
 
     Args:
         context: The context of the output.
         output: The output being stored (see :func:`output_being_stored`), whose own tags, metadata and data version
             (or the one that the asset set through its context) win over what is given here. It is marked, so that
             Dagster does not write its events again.
-        partitions: Partition key (``None`` for an asset without partitions), data version, metadata and tags.
+        partitions: Partition key, data version, metadata and tags.
     """
     step = step_context_of(context)
     if step is None or assets_are_externally_managed(step.dagster_run):
         return
-    output._metadata = {
-        **output.metadata,
-        SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: dg.MetadataValue.bool(True),
-    }
-    own_metadata = {
-        key: value for key, value in output.metadata.items() if key != SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
-    }
-    # Multi-dimensional keys are strings with more to them, from which Dagster makes a tag a dimension.
-    dagster_keys = {str(key): key for key in (context.asset_partition_keys if context.has_asset_partitions else ())}
-    own_version = output.data_version
-    if own_version is None and step.has_data_version(context.asset_key):
-        own_version = step.get_data_version(context.asset_key)
-    batch_id: str = generate_event_batch_id()  # type: ignore[no-untyped-call]
-    for number, (key, data_version, metadata, tags) in enumerate(partitions):
-        one = dg.Output(
-            value=None,
-            output_name=output.output_name,
-            metadata=own_metadata,
-            tags={**tags, **(output.tags or {})},
-        )
-        one._data_version = own_version or data_version  # the parameter warns that it is beta
-        [event] = execute_step._get_output_asset_events(
-            context.asset_key,
-            [] if key is None else [dagster_keys[key]],
-            one,
-            step.op_def.output_def_named(context.name),
-            dict(metadata),
-            step,
-            AssetExecutionType.MATERIALIZATION,
-        )
-        batch = None if key is None else DagsterEventBatchMetadata(batch_id, number == len(partitions) - 1)
-        yield execute_step._dagster_event_for_asset_event(step, event, batch)
+    own_metadata = dict(output.metadata)
+    output._metadata = {**own_metadata, SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: dg.MetadataValue.bool(True)}
+
+    def make() -> Iterator[DagsterEvent]:
+        # Multi-dimensional keys are strings with more to them, from which Dagster makes a tag a dimension.
+        dagster_keys = {str(key): key for key in context.asset_partition_keys}
+        own_version = output.data_version
+        if own_version is None and step.has_data_version(context.asset_key):
+            own_version = step.get_data_version(context.asset_key)
+        added = context._user_generated_metadata
+        batch_id: str = generate_event_batch_id()  # type: ignore[no-untyped-call]
+        for number, (key, data_version, metadata, tags) in enumerate(partitions):
+            one = dg.Output(
+                value=None,
+                output_name=output.output_name,
+                metadata=own_metadata,
+                tags={**tags, **(output.tags or {})},
+            )
+            one._data_version = own_version or data_version  # the parameter warns that it is beta
+            [event] = execute_step._get_output_asset_events(
+                context.asset_key,
+                [dagster_keys[key]],
+                one,
+                step.op_def.output_def_named(context.name),
+                {**metadata, **added},
+                step,
+                AssetExecutionType.MATERIALIZATION,
+            )
+            batch = DagsterEventBatchMetadata(batch_id, number == len(partitions) - 1)
+            yield execute_step._dagster_event_for_asset_event(step, event, batch)
+
+    context._events = _Late(context._events, make)

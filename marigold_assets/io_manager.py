@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import dagster as dg
@@ -81,9 +81,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         """Draw the fencing token of this attempt, before any input is read."""
         self._attempt = begin_attempt(self._store, context)
 
-    def handle_output(  # type: ignore[override]  # Dagster also takes a generator of events
-        self, context: dg.OutputContext, obj: Any
-    ) -> Iterator[Any]:
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Swap what a step returned into its partitions and log one materialization a partition."""
         step = dagster_internals.step_context_of(context)
         instance, run_id = (step.instance, step.run_id) if step is not None else (None, None)
@@ -91,7 +89,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         with explained(instance, run_id, _where(context, table, owner)):
             slices = self._output_slices(context, table, owner)
             receipts = self._swap(context, slices, obj)
-        yield from _log_receipts(context, receipts, frames.described_columns(obj))
+        _log_receipts(context, receipts, frames.described_columns(obj))
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Load a table, or the partitions of it that an input asks for, as the annotated type of frame."""
@@ -203,35 +201,29 @@ def _code_version(context: dg.OutputContext) -> str | None:
 
 def _log_receipts(
     context: dg.OutputContext, receipts: Sequence[Receipt], frame_columns: Sequence[tuple[str, str]] | None
-) -> Iterator[Any]:
-    """One materialization event a partition, each with what its own swap says."""
+) -> None:
+    """Have one materialization event a partition say what its own swap says."""
+    taken = context.output_metadata
+    described = [
+        {key: value for key, value in report.metadata(receipt, frame_columns).items() if key not in taken}
+        for receipt in receipts
+    ]
     if len(receipts) == 1:
-        taken = context.output_metadata
-        context.add_output_metadata(
-            {key: value for key, value in report.metadata(receipts[0], frame_columns).items() if key not in taken}
-        )
-    output = dagster_internals.output_being_stored()
+        context.add_output_metadata(described[0])
     if not context.has_asset_key or dagster_internals.step_context_of(context) is None:
         return
+    output = dagster_internals.output_being_stored()
+    versions = [report.data_version(receipt.entry) for receipt in receipts]
+    tags = [report.tags(receipt.entry) for receipt in receipts]
     if output is None:
         context.log.warning(
             "This release of Dagster stores outputs in a way that marigold_assets does not know: the tags and, in range"
             " runs, the metadata of single partitions are missing from the materialization events."
         )
         if len(receipts) == 1:
-            version = report.data_version(receipts[0].entry)
-            dg.AssetExecutionContext.get().set_data_version(context.asset_key, version)
-        return
-    yield from dagster_internals.materialization_events(
-        context,
-        output,
-        [
-            (
-                receipt.entry.partition_key,
-                report.data_version(receipt.entry),
-                {k: v for k, v in report.metadata(receipt, frame_columns).items() if k not in output.metadata},
-                report.tags(receipt.entry),
-            )
-            for receipt in receipts
-        ],
-    )
+            dg.AssetExecutionContext.get().set_data_version(context.asset_key, versions[0])
+    elif len(receipts) == 1:
+        dagster_internals.version_output(context, output, versions[0], tags[0])
+    else:
+        keys = [str(receipt.entry.partition_key) for receipt in receipts]
+        dagster_internals.log_materializations(context, output, list(zip(keys, versions, described, tags, strict=True)))

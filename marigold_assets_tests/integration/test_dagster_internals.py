@@ -62,7 +62,13 @@ def test_the_attributes_that_are_reached_into_exist():
     output = dg.Output(1, metadata={"a": 1})
     assert output._metadata == output.metadata
     assert output._data_version is None
-    assert dg.build_output_context()._step_context is None
+    assert output._tags == output.tags
+    by_hand = dg.build_output_context()
+    assert by_hand._step_context is None
+    by_hand._events = dagster_internals._Late(["logged"], lambda: iter(["made"]))
+    assert list(by_hand.consume_events()) == ["logged", "made"]
+    by_hand.add_output_metadata({"mine": 7})
+    assert by_hand._user_generated_metadata["mine"].value == 7
 
 
 class Watching(FencedPartitionIOManager):
@@ -79,7 +85,7 @@ class Watching(FencedPartitionIOManager):
                 ),
             )
         )
-        yield from super().handle_output(context, obj)
+        super().handle_output(context, obj)
 
 
 SEEN = []
@@ -97,7 +103,7 @@ def test_the_output_being_stored_the_step_and_the_plan_of_its_run_are_found(ware
     warehouse.materialize(days, other, key=D1, resources={"io_manager": manager}, selection=[days])
     for output, step, _ in SEEN:
         assert isinstance(output, dg.Output)
-        assert output.tags == {"my": "tag"}
+        assert output.tags["my"] == "tag"
         assert step == "s__t"
     assert [planned for _, _, planned in SEEN] == [{days.key, other.key}, {days.key}]
 

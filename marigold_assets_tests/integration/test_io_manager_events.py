@@ -31,6 +31,31 @@ def frame(context):
     return pd.DataFrame({"d": days, "v": [1.5]})
 
 
+class Extended(FencedPartitionIOManager):
+    """Does more around what it inherits, as people extend the IO manager of dagster-duckdb."""
+
+    def handle_output(self, context, obj):
+        super().handle_output(context, obj.assign(v=obj["v"] + 1))
+        context.add_output_metadata({"mine": 7})
+
+
+@pytest.mark.parametrize("options", [{"key": D1}, {"keys": (D1, D2)}], ids=["one", "range"])
+def test_an_io_manager_that_extends_this_one_stores_and_reports(warehouse, options):
+    def make(context):
+        days = pd.to_datetime(list(context.partition_keys)).astype("datetime64[us]")
+        return pd.DataFrame({"d": days, "v": 1.5})
+
+    asset = asset_of(make, backfill_policy=dg.BackfillPolicy.single_run())
+    warehouse.materialize(asset, resources={"io_manager": Extended(database=warehouse.path)}, **options)
+    keys = [D1, D2] if "keys" in options else [D1]
+    assert warehouse.rows("SELECT v FROM s.t") == [(2.5,)] * len(keys)
+    found = [event for _, event in warehouse.events(["s", "t"])]
+    assert [event.partition for event in found] == keys
+    hashes = {event.metadata["marigold/content_hash"].value for event in found}
+    assert {event.tags["dagster/data_version"] for event in found} == hashes
+    assert [event.metadata["mine"].value for event in found] == [7] * len(keys)
+
+
 def test_a_materialization_says_what_is_stored_where_and_by_whom(warehouse):
     asset = asset_of(frame, code_version="2")
     for _ in range(2):
