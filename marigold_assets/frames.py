@@ -59,7 +59,12 @@ def load(store: PartitionStore, arguments: ReadArguments, wanted: object, where:
                 remedy="annotate the input with the type of the frame itself",
                 **where,
             )
-        return {str(s.partition_key): load(store, (table, [s], columns), item, where) for s in slices}
+        kind = _frame_type(item, where)
+        keys = [str(slice_.partition_key) for slice_ in slices]
+        if kind.name == _SQL:
+            return {key: store.query(table, [one], columns) for key, one in zip(keys, slices, strict=True)}
+        tables = store.read_each(table, slices, columns)
+        return {key: kind.of_table(durations_from_intervals(one)) for key, one in zip(keys, tables, strict=True)}
     kind = _frame_type(wanted, where)
     if kind.load is not None:
         return kind.load(store, arguments)
@@ -217,6 +222,8 @@ def _load_reader(store: PartitionStore, arguments: ReadArguments) -> pa.RecordBa
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+_SQL = "str (SQL)"
+
 FRAME_TYPES: tuple[FrameType, ...] = (
     FrameType(name="pandas.DataFrame", matches=_is_pandas, of_table=to_pandas),
     FrameType(name="polars.DataFrame", matches=lambda kind: _is_polars(kind, "DataFrame"), of_table=_polars_frame),
@@ -239,7 +246,7 @@ FRAME_TYPES: tuple[FrameType, ...] = (
         of_table=duckdb.from_arrow,
     ),
     FrameType(
-        name="str (SQL)",
+        name=_SQL,
         matches=lambda kind: issubclass(kind, str),
         of_table=lambda _: "SELECT NULL AS nothing WHERE false",
         load=lambda store, arguments: store.query(*arguments),

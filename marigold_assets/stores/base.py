@@ -131,6 +131,12 @@ class PartitionStore(ABC):
             SchemaMismatchError: There is no such column.
         """
 
+    @abstractmethod
+    def read_each(
+        self, table: TableName, slices: Sequence[PartitionSlice], columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, ...]:
+        """Read some slices of a table, each by itself, in one snapshot of all of them. Raises like :meth:`read`."""
+
     @contextmanager
     def scan(
         self,

@@ -143,6 +143,15 @@ class DuckDBStore(PartitionStore):
             rows: pa.Table = session.relation("read", query, parameters).to_arrow_table()
             return rows
 
+    def read_each(
+        self, table: TableName, slices: Sequence[PartitionSlice], columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, ...]:
+        with self._session_for(table, slices) as session:
+            session.execute("begin reading", "BEGIN TRANSACTION")
+            known = _known_columns(session, table, columns)
+            selections = [_selection(session, table, [slice_], columns, known) for slice_ in slices]
+            return tuple(session.relation("read", *selection).to_arrow_table() for selection in selections)
+
     @contextmanager
     def scan(
         self,
@@ -241,11 +250,21 @@ class DuckDBStore(PartitionStore):
     ) -> Iterator[tuple[Session, str, tuple[Any, ...]]]:
         with self._session_for(table, slices) as session:
             known = _known_columns(session, table, columns)
-            if slices is None:
-                yield session, sql.select(session.name(table), columns, None), ()
-            else:
-                condition = session.predicate(slices, known)
-                yield session, sql.select(session.name(table), columns, condition.sql), condition.parameters
+            yield session, *_selection(session, table, slices, columns, known)
+
+
+def _selection(
+    session: Session,
+    table: TableName,
+    slices: Sequence[PartitionSlice] | None,
+    columns: Sequence[str] | None,
+    known: Sequence[Column],
+) -> tuple[str, tuple[Any, ...]]:
+    """The SELECT of some columns of some slices, with the values to bind."""
+    if slices is None:
+        return sql.select(session.name(table), columns, None), ()
+    condition = session.predicate(slices, known)
+    return sql.select(session.name(table), columns, condition.sql), condition.parameters
 
 
 def _timezone(slices: Sequence[PartitionSlice]) -> str:

@@ -162,15 +162,7 @@ class MemoryStore(PartitionStore):
         slices: Sequence[PartitionSlice] | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        with self._state.lock:
-            stored = self._state.tables.get(table.key)
-        if stored is None:
-            raise MissingTableError(
-                "the table does not exist",
-                remedy="materialize the asset that makes it first",
-                table=str(table),
-            )
-        rows = stored.rows
+        rows = self._snapshot(table)
         if slices is not None:
             rows = rows.filter(pa.array(_members(rows, slices), pa.bool_()))
         if columns is None:
@@ -183,6 +175,24 @@ class MemoryStore(PartitionStore):
                 table=str(table),
             )
         return rows.select([by_key[fold(name)] for name in columns])
+
+    def read_each(
+        self, table: TableName, slices: Sequence[PartitionSlice], columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, ...]:
+        frozen = MemoryStore()
+        frozen._state.tables[table.key] = _Table(rows=self._snapshot(table), owner="a snapshot")
+        return tuple(frozen.read(table, [slice_], columns) for slice_ in slices)
+
+    def _snapshot(self, table: TableName) -> pa.Table:
+        with self._state.lock:
+            stored = self._state.tables.get(table.key)
+        if stored is None:
+            raise MissingTableError(
+                "the table does not exist",
+                remedy="materialize the asset that makes it first",
+                table=str(table),
+            )
+        return stored.rows
 
     def query(
         self,

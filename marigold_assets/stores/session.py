@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
@@ -16,6 +18,8 @@ from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predica
 
 FENCE_SCHEMA = "marigold"
 """Holds the tables of the fence and the ledger."""
+
+_FENCE_SCHEMA_WORD = re.compile(rf"\b{FENCE_SCHEMA}\b")
 
 StatementObserver = Callable[[str], None]
 """Called with the label of every statement just before it runs; for tests that kill a process there."""
@@ -47,7 +51,7 @@ class Session:
 
     def fenced(self, label: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement over the fence's own tables; none of it may be a user's text."""
-        return self.execute(label, statement.replace(f"{FENCE_SCHEMA}.", f"{self.schema(FENCE_SCHEMA)}."), parameters)
+        return self.execute(label, _FENCE_SCHEMA_WORD.sub(self.schema(FENCE_SCHEMA), statement), parameters)
 
     def name(self, table: TableName) -> str:
         """Render a table's name."""

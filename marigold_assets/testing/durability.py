@@ -151,8 +151,10 @@ class DurabilityContract(StoreHarness):
         writer = threading.Thread(target=write)
         writer.start()
         seen = []
+        wanted = [slice_of("a"), slice_of("b")]
         while not done.is_set():
-            seen.append({row["value"] for row in make_store().read(TABLE, [slice_of("a"), slice_of("b")]).to_pylist()})
+            seen.append({row["value"] for row in make_store().read(TABLE, wanted).to_pylist()})
+            seen.append({one["value"][0].as_py() for one in make_store().read_each(TABLE, wanted)})
         writer.join()
         assert all(len(values) == 1 for values in seen)
         assert sorted_rows(store.read(TABLE)) == rows("a", 5) + rows("b", 5)
@@ -164,6 +166,9 @@ class DurabilityContract(StoreHarness):
             "value": [3],
             "key": ["b"],
         }
+        assert filled.read_each(TABLE, []) == ()
+        each = filled.read_each(TABLE, [slice_of("b"), slice_of("nothing"), slice_of("a")], ["value"])
+        assert [sorted(one.column("value").to_pylist()) for one in each] == [[3], [], [1, 2]]
         with filled.scan(TABLE, [slice_of("a")], ["value"]) as reader:
             assert Counter(reader.read_all().column("value").to_pylist()) == Counter([1, 2])
 

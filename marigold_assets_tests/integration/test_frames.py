@@ -11,6 +11,7 @@ from marigold_assets.frames import load, to_rows
 from marigold_assets.model import Attempt, PartitionSlice, TableName
 from marigold_assets.stores.base import Query
 from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.testing.strategies import slice_of
 
 TABLE = TableName(schema="sales", name="numbers")
 WHOLE = PartitionSlice(table=TABLE, partition_key=None, owner="numbers")
@@ -52,6 +53,30 @@ def test_nested_values_are_stored_as_they_are_or_refused(store, column):
         return
     swap(store, rows, "nested")
     assert store.read(TABLE).column("a").to_pylist() == given.column("a").to_pylist()
+
+
+def test_a_dict_of_frames_is_one_snapshot(store, tmp_path):
+    slices = [slice_of("a", table=TABLE), slice_of("b", table=TABLE)]
+
+    def fill(number):
+        rows = pa.table({"key": ["a", "b"], "value": [number, number]})
+        attempt = Attempt(run_id=f"run {number}", token=store.draw_token(f"run {number}"))
+        store.swap(slices, rows, attempt=attempt, swap_id=f"{number}")
+
+    fill(1)
+    reads = []
+
+    def swap_between_two_reads(label):
+        if label == "read":
+            reads.append(label)
+            if len(reads) == 2:
+                fill(2)
+
+    watched = DuckDBStore(str(tmp_path / "warehouse.duckdb"), observer=swap_between_two_reads)
+    with store.connector.share():  # with the file open for writing, another thread of this process may write, too
+        loaded = load(watched, (TABLE, slices, None), dict[str, pd.DataFrame], Where(table="sales.numbers"))
+    assert {key: frame["value"].tolist() for key, frame in loaded.items()} == {"a": [1], "b": [1]}
+    assert store.read(TABLE)["value"].to_pylist() == [2, 2]
 
 
 def test_a_table_without_partitions_is_no_dict_of_partitions(store):
