@@ -231,6 +231,46 @@ def _marks(execute: Execute, table: TableName, keys: Sequence[str | None]) -> li
     return [(key, (run_id, mark)) for key, run_id, mark in rows]
 
 
+def refuse_equal_keys(execute: Execute, slices: Sequence[PartitionSlice], casts: Sequence[str | None]) -> None:
+    """Refuse a key whose value in the table is also that of another key: the two would overwrite each other's rows.
+
+    Args:
+        execute: Runs a statement.
+        slices: Slices to be written.
+        casts: By dimension, the type to which a key is cast; ``None`` where it is compared as text.
+
+    Raises:
+        ConfigurationError: Such another key has been written.
+    """
+    if not any(casts):
+        return
+    if len(casts) == 1:
+        same = [f"TRY_CAST(fence.partition_key AS {casts[0]}) = TRY_CAST(mine.key AS {casts[0]})"]
+    else:
+        texts = [
+            tuple(f"string_split({key}, '|')[{n}]" for key in ("fence.partition_key", "mine.key"))
+            for n in range(1, len(casts) + 1)
+        ]
+        same = [
+            f"{theirs} = {ours}" if kind is None else f"TRY_CAST({theirs} AS {kind}) = TRY_CAST({ours} AS {kind})"
+            for (theirs, ours), kind in zip(texts, casts, strict=True)
+        ]
+    found = execute(
+        "look for equal keys",
+        f"SELECT mine.key, fence.partition_key FROM {FENCE_SCHEMA}.fence AS fence, (SELECT unnest(?) AS key) AS mine"
+        f" WHERE fence.table_key = ? AND fence.partition_key <> mine.key AND {' AND '.join(same)} LIMIT 1",
+        [[slice_.partition_key for slice_ in slices], slices[0].table.key],
+    )
+    if found:
+        [(mine, other)] = found
+        where = next(slice_.where for slice_ in slices if slice_.partition_key == mine)
+        raise ConfigurationError(
+            f"the key names the same {' | '.join(kind or 'text' for kind in casts)} as partition {other!r}",
+            remedy="spell every value in one way only, or store the column as text",
+            **where,
+        )
+
+
 def check_owner(execute: Execute, slice_: PartitionSlice, renamed_from: Sequence[str]) -> None:
     """Refuse to write a table that belongs to another asset.
 

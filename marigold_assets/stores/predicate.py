@@ -268,10 +268,23 @@ def _equality(types: ExpressionTypes, expression: str, value: str) -> str:
 def _key_value(condition: Equals, types: ExpressionTypes) -> str | None:
     """The key, unless the database would round it to a value that another key names (1.6 to the INTEGER 2)."""
     type_name = types.type[condition.expression]
-    spelling = next((s for kinds, s in _EXACT_KEYS if type_name.startswith(kinds)), None)
+    if decimal := _DECIMAL.fullmatch(type_name):
+        spelling: re.Pattern[str] | None = re.compile(rf"-?[0-9]*(\.[0-9]{{0,{decimal['scale']}}}0*)?")
+    else:
+        spelling = next((s for kinds, s in _EXACT_KEYS if type_name.startswith(kinds)), None)
     return condition.value if spelling is None or spelling.fullmatch(condition.value) else None
 
 
+def key_casts(slices: Sequence[PartitionSlice], types: ExpressionTypes) -> tuple[str | None, ...]:
+    """By dimension, the type to which keys are cast, so that several of them may name one value ("1" and "01").
+
+    ``None`` where each key has a value of its own: text, and time windows.
+    """
+    kinds = [types.type[c.expression] if isinstance(c, Equals) else "VARCHAR" for c in slices[0].conditions]
+    return tuple(None if kind == "VARCHAR" or kind.startswith("ENUM(") else kind for kind in kinds)
+
+
+_DECIMAL = re.compile(r"DECIMAL\([0-9]+,(?P<scale>[0-9]+)\)")
 _EXACT_KEYS = (
     (("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), re.compile(r"-?[0-9]+")),
     (("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), re.compile(r"[0-9]+")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
@@ -102,6 +101,17 @@ class Session:
         """The columns that a DESCRIBE statement lists."""
         rows = self.execute("describe", statement)
         return tuple(Column(name=row[0], type=row[1]) for row in rows)
+
+    def may_read(self, query: str, table: TableName) -> bool:
+        """Whether a query may read a table, also through views and macros; in doubt, yes.
+
+        The plan before any optimization names every table that is read.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9_]+", table.name):  # a name that the plan may write in another way
+            return True
+        self.connection.execute("SET explain_output = 'all'")
+        plans = self.execute("explain", f"EXPLAIN (FORMAT json) {query}")
+        return any(fold(table.name) in fold(plan) for _, plan in plans)
 
     def expression_types(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> ExpressionTypes:
         """The partition expressions of the slices' table, rendered and typed."""

@@ -34,7 +34,7 @@ from marigold_assets.model import (
 from marigold_assets.stores import alignment, fence, ledger, sql
 from marigold_assets.stores.base import Query, Rows, refuse_twin
 from marigold_assets.stores.measure import Measure, measure
-from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
+from marigold_assets.stores.predicate import ExpressionTypes, Predicate, key_casts, predicate
 from marigold_assets.stores.session import Session
 
 _SOURCE = "marigold_rows"
@@ -91,9 +91,10 @@ class SwapJob:
             return self.receipts_of(replayed, replayed_now=True)
         columns, selection = self._fit(session, table, source)
         types = session.expression_types(self.slices, columns)
+        fence.refuse_equal_keys(session.fenced, self.slices, key_casts(self.slices, types))
         condition = predicate(self.slices, types)
         if table is not None:
-            self._stage(session)
+            self._stage_if_circular(session)
         session.execute("delete", f"DELETE FROM {self._table(session)} WHERE {condition.sql}", condition.parameters)
         inserted = self._insert(session, selection)
         measures = measure(session, self.slices, columns, types=types, condition=condition)
@@ -247,9 +248,9 @@ class SwapJob:
         fit = alignment.align(table, source, where=slice_.where, evolve=self.options.evolve)
         return table, ", ".join(fit.selection)
 
-    def _stage(self, session: Session) -> None:
+    def _stage_if_circular(self, session: Session) -> None:
         """Run a query before the rows are deleted that it may read, whatever way it names their table."""
-        if isinstance(self.rows, Query):
+        if isinstance(self.rows, Query) and session.may_read(self.rows.sql, self.slices[0].table):
             self._staged = True
             session.execute("stage", f"CREATE OR REPLACE TEMP TABLE {_SOURCE} AS {self.rows.sql}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -22,16 +24,48 @@ def store(tmp_path):
     return DuckDBStore(str(tmp_path / "warehouse.duckdb"))
 
 
-def swap(store, rows, swap_id):
+def swap(store, rows, swap_id, whole=WHOLE):
     attempt = Attempt(run_id=swap_id, token=store.draw_token(swap_id))
-    store.swap([WHOLE], rows, attempt=attempt, swap_id=swap_id)
+    store.swap([whole], rows, attempt=attempt, swap_id=swap_id)
 
 
-@pytest.mark.parametrize("name", ["sales.numbers", "query_table('sales.' || 'numb' || 'ers')"])
-def test_a_query_reads_the_rows_that_it_replaces_however_it_names_them(store, name):
-    swap(store, pa.table({"a": [1, 2, 3]}), "first")
-    swap(store, Query(sql=f"SELECT a + 1 AS a FROM {name}"), "second")
-    assert store.read(TABLE).column("a").to_pylist() == [2, 3, 4]
+NAMES = {
+    "plain": "sales.numbers",
+    "text": "query_table('sales.' || 'numb' || 'ers')",
+    "query": "query('SELECT * FROM sales.num' || 'bers')",
+    "view": "sales.seen",
+    "macro": "sales.made()",
+    "recursive": "(WITH RECURSIVE r AS (FROM sales.numbers UNION SELECT a FROM r WHERE a < 0) FROM r)",
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("table", ["numbers", 'Numb"ers'])
+def test_a_query_reads_the_rows_that_it_replaces_however_it_names_them(store, name, table):
+    if table != "numbers":
+        name = 'sales."numb""ers"'  # as nobody writes it in another way
+    whole = dataclasses.replace(WHOLE, table=TableName(schema="sales", name=table))
+    swap(store, pa.table({"a": [1, 2, 3]}), "first", whole)
+    with store.connector.share() as connection:
+        connection.execute(f"CREATE VIEW sales.seen AS SELECT * FROM {name if table != 'numbers' else 'sales.numbers'}")
+        connection.execute("CREATE MACRO sales.made() AS TABLE SELECT * FROM sales.seen")
+    swap(store, Query(sql=f"SELECT a + 1 AS a FROM {name}"), "second", whole)
+    assert sorted(store.read(whole.table).column("a").to_pylist()) == [2, 3, 4]
+    swap(store, Query(sql=f"SELECT count(*) AS a FROM {name}"), "third", whole)
+    assert store.read(whole.table).column("a").to_pylist() == [3]
+
+
+def test_a_query_of_other_tables_is_not_held_in_memory_first(store, tmp_path):
+    other = dataclasses.replace(WHOLE, table=TableName(schema="sales", name="others"))
+    swap(store, pa.table({"a": [1]}), "first")
+    swap(store, pa.table({"a": [2]}), "others", other)
+    labels = []
+    watched = DuckDBStore(str(tmp_path / "warehouse.duckdb"), observer=labels.append)
+    swap(watched, Query(sql="SELECT a FROM sales.others"), "second")
+    assert "insert" in labels
+    assert "stage" not in labels
+    swap(watched, Query(sql="SELECT a FROM sales.numbers"), "third")
+    assert "stage" in labels
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import decimal
+from datetime import date, timedelta
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from marigold_assets.resource import FencedPartitionResource
@@ -383,6 +385,52 @@ def test_a_single_dimension_downstream_gets_all_cells_of_its_key(warehouse, load
         [(D1, "b"), (D2, "b")],
         [(D1, "c")],
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "column"),
+    [
+        ("1", "01", pa.array([1], pa.int32())),
+        ("1.5", "1.50", pa.array([1.5])),
+        ("1.5", "1.50", pa.array([decimal.Decimal("1.50")], pa.decimal128(9, 2))),
+        ("true", "t", pa.array([True])),
+        ("2024-01-01", "2024-1-1", pa.array([date(2024, 1, 1)])),
+    ],
+    ids=lambda value: str(getattr(value, "type", value)),
+)
+def test_keys_that_name_one_value_do_not_overwrite_each_other(warehouse, first, second, column):
+    keys = dg.StaticPartitionsDefinition([first, second, "7"])
+    asset = asset_of(lambda key: pa.table({"k": column, "key": [key]}), keys, "k")
+    warehouse.materialize(asset, key=first)
+    line = warehouse.refused(asset, key=second)
+    assert f"partition '{second}'" in line
+    assert f"as partition '{first}'" in line
+    warehouse.materialize(asset, key=first)
+    assert warehouse.rows("SELECT key FROM s.t") == [(first,)]
+
+
+def test_a_dimension_whose_keys_name_one_value_is_refused_where_the_others_agree(warehouse):
+    keys = dg.MultiPartitionsDefinition(
+        {"n": dg.StaticPartitionsDefinition(["1", "01"]), "c": dg.StaticPartitionsDefinition(["a", "b"])}
+    )
+
+    def make(key):
+        letter, number = key.split("|")
+        return pa.table({"n": [int(number)], "c": [letter]})
+
+    asset = asset_of(make, keys, {"n": "n", "c": "c"})
+    for letter, number in (("a", "1"), ("b", "01")):
+        warehouse.materialize(asset, key=dg.MultiPartitionKey({"n": number, "c": letter}))
+    line = warehouse.refused(asset, key=dg.MultiPartitionKey({"n": "01", "c": "a"}))
+    assert "as partition 'a|1'" in line
+    assert sorted(warehouse.rows("SELECT c, n FROM s.t")) == [("a", 1), ("b", 1)]
+
+
+def test_a_key_that_a_decimal_would_round_names_no_row(warehouse):
+    keys = dg.StaticPartitionsDefinition(["1.01", "1.005"])
+    asset = asset_of(lambda key: pa.table({"k": pa.array([decimal.Decimal("1.01")], pa.decimal128(9, 2))}), keys, "k")
+    assert "outside the partition" in warehouse.refused(asset, key="1.005")
+    warehouse.materialize(asset, key="1.01")
 
 
 def test_a_downstream_of_scattered_partitions_gets_exactly_those(warehouse, loader):
