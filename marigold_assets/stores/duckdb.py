@@ -24,7 +24,6 @@ from marigold_assets.model import (
     Claim,
     Column,
     FencingToken,
-    Interval,
     LedgerEntry,
     PartitionSlice,
     Provenance,
@@ -37,6 +36,7 @@ from marigold_assets.stores import fence, ledger, measure, sql
 from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Connector, is_conflict
 from marigold_assets.stores.location import Config
+from marigold_assets.stores.predicate import zone_of
 from marigold_assets.stores.session import FENCE_SCHEMA, Session, StatementObserver
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
 
@@ -114,7 +114,7 @@ class DuckDBStore(PartitionStore):
         )
         for retry in range(_CONFLICT_RETRIES):
             try:
-                with self._transaction(attempt.run_id, timezone=_timezone(slices), begin=False) as session:
+                with self._transaction(attempt.run_id, timezone=zone_of(slices), begin=False) as session:
                     return job.run(session)
             except CommitFailedError as failure:
                 if receipts := self._settle(job, failure.original):
@@ -170,7 +170,16 @@ class DuckDBStore(PartitionStore):
     ) -> str:
         with self._session_for(table, slices) as session:
             known = _known_columns(session, table, columns)
-            where = None if slices is None else session.predicate(slices, known).display
+            if not slices:
+                return sql.select(session.name(table), columns, None if slices is None else "false")
+            where = session.predicate(slices, known).display
+            if (expression := session.expression_of_zone(slices, known)) is not None:
+                raise ConfigurationError(
+                    f"partition expression {expression!r} depends on the time zone of whoever runs the SQL",
+                    remedy="annotate the input as pyarrow.Table or duckdb.DuckDBPyRelation instead of str, or name the"
+                    f" zone in the expression: <column> AT TIME ZONE {sql.string(zone_of(slices))}",
+                    **slices[0].where,
+                )
             return sql.select(session.name(table), columns, where)
 
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
@@ -239,7 +248,7 @@ class DuckDBStore(PartitionStore):
         with self._connector.read() as connection:
             session = Session(connection, self._observer)
             try:
-                session.configure(_timezone(slices or ()))
+                session.configure(zone_of(slices or ()))
                 yield session
             except duckdb.Error as error:
                 raise self._connector.translate(error, where) from None
@@ -265,12 +274,6 @@ def _selection(
         return sql.select(session.name(table), columns, None), ()
     condition = session.predicate(slices, known)
     return sql.select(session.name(table), columns, condition.sql), condition.parameters
-
-
-def _timezone(slices: Sequence[PartitionSlice]) -> str:
-    """The zone in which the slices' expressions are evaluated: that of their first time dimension."""
-    zones = (c.timezone for slice_ in slices[:1] for c in slice_.conditions if isinstance(c, Interval))
-    return next(zones, "UTC")
 
 
 def _refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:

@@ -47,6 +47,12 @@ class ExpressionKind(Enum):
         return cls.TEXT if type_name == "VARCHAR" else cls.OTHER
 
 
+def zone_of(slices: Sequence[PartitionSlice]) -> str:
+    """The zone in which the slices' expressions are evaluated: that of their first time dimension."""
+    zones = (c.timezone for slice_ in slices[:1] for c in slice_.conditions if isinstance(c, Interval))
+    return next(zones, "UTC")
+
+
 def interval_bounds(interval: Interval, kind: ExpressionKind, slice_: PartitionSlice) -> tuple[Bound, Bound]:
     """The two values that an expression of this kind is compared with.
 

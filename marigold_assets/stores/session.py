@@ -11,9 +11,9 @@ import duckdb
 
 from marigold_assets import fingerprint
 from marigold_assets.errors import ConfigurationError
-from marigold_assets.model import Column, PartitionSlice, TableName, fold
+from marigold_assets.model import Column, Equals, PartitionSlice, TableName, fold
 from marigold_assets.stores import sql
-from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
+from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, Predicate, predicate
 
 FENCE_SCHEMA = "marigold"
 """Holds the tables of the fence and the ledger."""
@@ -23,6 +23,8 @@ _FENCE_SCHEMA_WORD = re.compile(rf"\b{FENCE_SCHEMA}\b")
 StatementObserver = Callable[[str], None]
 """Called with the label of every statement just before it runs; for tests that kill a process there."""
 
+_FAR_APART = ("Etc/GMT+12", "Etc/GMT-14")  # 26 hours: no instant has the same date in both
+_SAMPLE_ROWS = 1_000
 _GOLDEN = (
     *("0", "1", "-1", "127::TINYINT", "9223372036854775807", "1.5::DOUBLE", "-0.0::DOUBLE", "'NaN'::DOUBLE"),
     *("12.34::DECIMAL(9,2)", "''", "'marigold'", "'naïve-日本'", "true", "NULL", "DATE '2024-02-29'"),
@@ -126,6 +128,31 @@ class Session:
         return ExpressionTypes(
             sql=rendered, type={text: column.type for text, column in zip(texts, found, strict=True)}
         )
+
+    def expression_of_zone(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> str | None:
+        """A partition expression that tells rows apart differently in other time zones, judged by rows of the slices.
+
+        Returns:
+            Its text, or ``None`` if there is none. The session's zone is another one afterwards.
+        """
+        types = self.expression_types(slices, columns)
+        for condition in slices[0].conditions:
+            kind = ExpressionKind.of(types.type[condition.expression])
+            if isinstance(condition, Equals) and kind is ExpressionKind.INSTANT:
+                return condition.expression
+        written = {text: rendered for text, rendered in types.sql.items() if rendered.startswith("(")}
+        if not written:
+            return None
+        within = predicate(slices, types)
+        rows = f"SELECT * FROM {self.name(slices[0].table)} WHERE {within.sql} LIMIT {_SAMPLE_ROWS}"
+        self.execute("sample", f"CREATE TEMP TABLE marigold_sample AS {rows}", within.parameters)
+        hashes = ", ".join(f"sum(hash({rendered}))" for rendered in written.values())
+        found = []
+        for zone in _FAR_APART:
+            self.connection.execute(f"SET TimeZone = {sql.string(zone)}")
+            found += self.execute("evaluate in another zone", f"SELECT {hashes} FROM temp.marigold_sample")
+        differing = zip(written, *found, strict=True)
+        return next((text for text, here, there in differing if here != there), None)
 
     def _refuse_unless_expression(self, rendered: str, text: str, slice_: PartitionSlice) -> None:
         # Text such as "a); DROP TABLE b; --" would run as three statements.

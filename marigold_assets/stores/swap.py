@@ -34,7 +34,7 @@ from marigold_assets.model import (
 from marigold_assets.stores import alignment, fence, ledger, sql
 from marigold_assets.stores.base import Query, Rows, refuse_twin
 from marigold_assets.stores.measure import Measure, measure
-from marigold_assets.stores.predicate import ExpressionTypes, Predicate, key_casts, predicate
+from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, Predicate, key_casts, predicate, zone_of
 from marigold_assets.stores.session import Session
 
 _SOURCE = "marigold_rows"
@@ -114,7 +114,7 @@ class SwapJob:
         except duckdb.Error as error:
             raise CommitFailedError(error) from None
         return tuple(
-            Receipt(entry=entry, query=_query(session, slice_, types))
+            Receipt(entry=entry, query=_query(session, slice_, types, columns))
             for slice_, entry in zip(self.slices, entries, strict=True)
         )
 
@@ -340,10 +340,14 @@ def _type_of_nothing(kind: pa.DataType) -> str | None:
     return None
 
 
-def _query(session: Session, slice_: PartitionSlice, types: ExpressionTypes) -> str:
-    return sql.select(
-        session.name(slice_.table), None, predicate([slice_], types).display if slice_.conditions else None
-    )
+def _query(session: Session, slice_: PartitionSlice, types: ExpressionTypes, columns: Sequence[Column]) -> str:
+    if not slice_.conditions:
+        return sql.select(session.name(slice_.table), None, None)
+    query = sql.select(session.name(slice_.table), None, predicate([slice_], types).display)
+    # An expression over instants may mean other rows where the session has another zone.
+    written = any(text.startswith("(") for text in types.sql.values())
+    zoned = written and any(ExpressionKind.of(column.type) is ExpressionKind.INSTANT for column in columns)
+    return f"SET TimeZone = {sql.string(zone_of([slice_]))}; {query}" if zoned else query
 
 
 def _declared(column: Column) -> str:

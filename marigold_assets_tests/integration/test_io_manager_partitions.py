@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import decimal
-from datetime import date, timedelta
+from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 import dagster as dg
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -394,7 +395,7 @@ def test_a_single_dimension_downstream_gets_all_cells_of_its_key(warehouse, load
         ("1.5", "1.50", pa.array([1.5])),
         ("1.5", "1.50", pa.array([decimal.Decimal("1.50")], pa.decimal128(9, 2))),
         ("true", "t", pa.array([True])),
-        ("2024-01-01", "2024-1-1", pa.array([date(2024, 1, 1)])),
+        ("2024-01-01", "2024-1-1", pa.array([pd.Timestamp(D1).date()])),
     ],
     ids=lambda value: str(getattr(value, "type", value)),
 )
@@ -431,6 +432,65 @@ def test_a_key_that_a_decimal_would_round_names_no_row(warehouse):
     asset = asset_of(lambda key: pa.table({"k": pa.array([decimal.Decimal("1.01")], pa.decimal128(9, 2))}), keys, "k")
     assert "outside the partition" in warehouse.refused(asset, key="1.005")
     warehouse.materialize(asset, key="1.01")
+
+
+MADRID = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01", timezone="Europe/Madrid")
+
+
+def instants(key):
+    at = (
+        pd.to_datetime([f"{key} 00:30", f"{key} 23:30"])
+        .tz_localize("Europe/Madrid")
+        .astype("datetime64[us, Europe/Madrid]")
+    )
+    return pd.DataFrame({"sold": at, "v": [1, 2]})
+
+
+def test_sql_of_an_input_is_refused_where_other_time_zones_would_read_other_rows(warehouse, loader):
+    asset = asset_of(instants, MADRID, "CAST(sold AS DATE)")
+    for key in (D1, D2):
+        warehouse.materialize(asset, key=key)
+    seen = []
+    reader = loader(asset.key, seen, str, partitions_def=MADRID)
+    line = warehouse.refused(asset.to_source_asset(), reader, key=D1)
+    assert "depends on the time zone" in line
+    assert "AT TIME ZONE 'Europe/Madrid'" in line
+    warehouse.materialize(asset.to_source_asset(), loader(asset.key, seen, pa.Table, partitions_def=MADRID), key=D1)
+    assert sorted(seen[0]["v"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "expression", ["sold", "CAST(sold AT TIME ZONE 'Europe/Madrid' AS DATE)", "sold + INTERVAL 1 SECOND"]
+)
+def test_sql_of_an_input_reads_the_same_rows_in_every_time_zone(warehouse, loader, expression):
+    asset = asset_of(instants, MADRID, expression)
+    for key in (D1, D2, D3):
+        warehouse.materialize(asset, key=key)
+    seen = []
+    warehouse.materialize(asset.to_source_asset(), loader(asset.key, seen, str, partitions_def=MADRID), key=D2)
+    with duckdb.connect(warehouse.path) as connection:
+        for zone in ("Europe/Madrid", "UTC", "Asia/Tokyo", "America/New_York"):
+            connection.execute(f"SET TimeZone = '{zone}'")
+            found = connection.sql(
+                f"SELECT CAST(sold AT TIME ZONE 'Europe/Madrid' AS VARCHAR) FROM ({seen[0]})"
+            ).fetchall()
+            assert sorted(found) == [(f"{D2} 00:30:00",), (f"{D2} 23:30:00",)]
+
+
+@pytest.mark.parametrize("expression", ["sold", "CAST(sold AS DATE)"])
+def test_the_query_shown_reads_the_partition_in_every_time_zone(warehouse, expression):
+    asset = asset_of(instants, MADRID, expression)
+    for key in (D1, D2, D3):
+        warehouse.materialize(asset, key=key)
+    [(_, shown)] = warehouse.events(asset.key, D2)
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        with duckdb.connect(warehouse.path) as connection:
+            connection.execute(f"SET TimeZone = '{zone}'")
+            rows = connection.execute(shown.metadata["Query"].value).fetchall()
+            assert sorted(at.astimezone(ZoneInfo("Europe/Madrid")).isoformat() for at, _ in rows) == [
+                f"{D2}T00:30:00+01:00",
+                f"{D2}T23:30:00+01:00",
+            ]
 
 
 def test_a_downstream_of_scattered_partitions_gets_exactly_those(warehouse, loader):
