@@ -20,7 +20,7 @@ from marigold_assets.attempt import (
     shown_keys,
     stand_in_attempt,
 )
-from marigold_assets.errors import UnsupportedTypeError, Where
+from marigold_assets.errors import ConfigurationError, UnsupportedTypeError, Where
 from marigold_assets.model import PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
 from marigold_assets.stores.duckdb import DuckDBStore
 
@@ -106,7 +106,9 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             if slices is not None and not slices and self._store.columns(table) is None:
                 # The first partition of an asset that reads its own past: there is no table yet.
                 return frames.empty(kind, where)
-            return frames.load(self._store, (table, slices, columns), kind, where)
+            loaded = frames.load(self._store, (table, slices, columns), kind, where)
+            self._refuse_overwritten(upstream, table, where)
+            return loaded
 
     def _begin_reading(self) -> None:
         """Have a token older than what is read, and claim the keys of a range run, known only within a step."""
@@ -115,6 +117,20 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         attempt = self._attempt.before_reading()
         if claims := claims_of_range_step():
             self._store.claim(attempt, claims)
+
+    def _refuse_overwritten(self, upstream: dg.OutputContext | None, table: TableName, where: Where) -> None:
+        """Refuse what was read as an op's output if meanwhile another op, or another run, has written the table."""
+        if self._attempt is None or upstream is None or upstream.has_asset_key:
+            return
+        entry = self._store.newest(table)
+        if entry is not None and (entry.run_id, entry.provenance.step) != (upstream.run_id, upstream.step_key):
+            raise ConfigurationError(
+                f"the table holds what step {entry.provenance.step!r} of run {entry.run_id} wrote, and not the output"
+                f" {upstream.name!r} of step {upstream.step_key!r}, which it has replaced",
+                remedy='give the output a table of its own: Out(metadata={"table": ...}), and let one run at a time'
+                " write it",
+                **where,
+            )
 
     @property
     def _store(self) -> DuckDBStore:

@@ -184,6 +184,11 @@ class PartitionStore(ABC):
             MissingTableError: There is no such table.
         """
 
+    def newest(self, table: TableName) -> LedgerEntry | None:
+        """The newest ledger entry of a table, or ``None`` if nothing was ever swapped into it."""
+        entries = self.ledger(table)
+        return entries[-1] if entries else None
+
     def heads(self, table: TableName) -> Mapping[str | None, LedgerEntry]:
         """The newest ledger entry of every partition of a table, by partition key."""
         return {entry.partition_key: entry for entry in self.ledger(table)}

@@ -192,6 +192,9 @@ class DuckDBStore(PartitionStore):
         where, parameters = ("true", []) if table is None else ("table_key = ?", [table.key])
         return self._entries(where, parameters)
 
+    def newest(self, table: TableName) -> LedgerEntry | None:
+        return next(iter(self._entries(ledger.NEWEST_OF_TABLE, [table.key])), None)
+
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         return self._entries("swap_id = ?", [swap_id])
 

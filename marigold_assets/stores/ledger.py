@@ -62,6 +62,10 @@ _LEDGER_SCHEMA = pa.schema(
 )
 
 
+NEWEST_OF_TABLE = f"position = (SELECT max(position) FROM {FENCE_SCHEMA}.ledger WHERE table_key = ?)"
+"""A condition for :func:`entries`."""
+
+
 def entries(execute: Execute, where: str = "true", parameters: Sequence[Any] = ()) -> tuple[LedgerEntry, ...]:
     """Read ledger entries in order of position; none where the tables do not exist yet."""
     try:

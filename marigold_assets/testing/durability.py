@@ -182,6 +182,12 @@ class DurabilityContract(StoreHarness):
 
     # S9
 
+    def test_the_newest_entry_of_a_table_is_that_of_its_last_swap(self, filled: PartitionStore) -> None:
+        """What was swapped last, whatever it was."""
+        assert filled.newest(TableName(schema="sales", name="never")) is None
+        [receipt] = swap(filled, self.draw(filled, "later"), {"a": [7]})
+        assert filled.newest(TABLE) == receipt.entry
+
     def test_the_ledger_answers_for_every_swap_id(self, filled: PartitionStore) -> None:
         """S9."""
         attempt = self.draw(filled, "x")

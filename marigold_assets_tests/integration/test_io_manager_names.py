@@ -6,6 +6,9 @@ import dagster as dg
 import pandas as pd
 import pytest
 
+from marigold_assets import FencedPartitionIOManager
+from marigold_assets_tests.integration.conftest import failure_of
+
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 D1, D2 = "2024-01-01", "2024-01-02"
 
@@ -166,6 +169,105 @@ def test_an_op_names_its_table_by_output_or_metadata(warehouse, metadata, config
     schema = metadata.get("schema") or configured or "public"
     assert warehouse.rows(f"SELECT a, b FROM {schema}.{metadata.get('table', 'made')}") == [(1, 2)]
     assert [frame.to_dict("list") for frame in seen] == [{"b": [2]}] * 2
+
+
+def test_ops_that_hand_on_results_by_one_name_read_their_own_or_none(warehouse):
+    """As with the peer, a chain may reuse a table; but nobody is given what another op has written."""
+
+    @dg.op(ins={"one": dg.In(dg.Nothing)})
+    def ten():
+        return pd.DataFrame({"v": [10]})
+
+    @dg.op
+    def more(frame: pd.DataFrame):
+        return frame + 1
+
+    @dg.op(out={"sum": dg.Out(dg.Nothing)})
+    def both(left: pd.DataFrame, right: pd.DataFrame) -> None:
+        raise AssertionError
+
+    resources = {"io_manager": warehouse.io_manager()}
+
+    @dg.job(resource_defs=resources)
+    def chain():
+        more.alias("last")(more(ten()))
+
+    @dg.job(resource_defs=resources)
+    def branches():
+        start = ten()
+        both(more.alias("left")(start), more.alias("right")(ten.alias("other")()))
+
+    assert chain.execute_in_process(instance=warehouse.instance).success
+    assert warehouse.rows("SELECT v FROM public.result") == [(12,)]
+    result = branches.execute_in_process(instance=warehouse.instance, raise_on_error=False)
+    assert not result.success
+    message = failure_of(result).splitlines()[0]
+    assert "table 'public.result': the table holds what step" in message
+    assert "Out(metadata=" in message
+
+
+def test_an_op_reads_the_output_of_its_own_run(warehouse):
+    """A run that another one overtakes between two of its ops is refused, and not given the other's rows."""
+    resources = {"io_manager": warehouse.io_manager()}
+    overtaken, seen = [], []
+
+    @dg.op
+    def make(context):
+        return pd.DataFrame({"run": [context.run_id]})
+
+    @dg.op(out=dg.Out(io_manager_key="plain"))
+    def wait(frame: pd.DataFrame):
+        if not overtaken:
+            overtaken.append(True)
+            assert job.execute_in_process(instance=warehouse.instance).success
+
+    @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(io_manager_key="plain"))
+    def use(context, frame: pd.DataFrame):
+        seen.append((context.run_id, frame["run"].tolist()))
+
+    @dg.job(resource_defs={**resources, "plain": dg.mem_io_manager})
+    def job():
+        made = make()
+        use(made, after=wait(made))
+
+    result = job.execute_in_process(instance=warehouse.instance, raise_on_error=False)
+    assert not result.success
+    assert len(seen) == 1
+    assert all(read == [run] for run, read in seen)
+
+
+@dg.op
+def handed_on():
+    return pd.DataFrame({"v": [1]})
+
+
+@dg.op(out=dg.Out(io_manager_key="plain"))
+def fails_once(context, frame: pd.DataFrame):
+    assert frame["v"].tolist() == [1]
+    if context.run.parent_run_id is None:
+        raise ValueError
+
+
+@dg.job(
+    resource_defs={
+        "io_manager": FencedPartitionIOManager(database=dg.EnvVar("MARIGOLD_TEST_DATABASE")),
+        "plain": dg.mem_io_manager,
+    },
+    executor_def=dg.in_process_executor,
+)
+def re_executed():
+    fails_once(handed_on())
+
+
+def test_a_re_execution_reads_what_its_parent_has_written(warehouse, monkeypatch):
+    monkeypatch.setenv("MARIGOLD_TEST_DATABASE", warehouse.path)
+    job = dg.reconstructable(re_executed)
+    with dg.execute_job(job, warehouse.instance) as first:
+        assert not first.success
+    again = dg.ReexecutionOptions.from_failure(first.run_id, warehouse.instance)
+    with dg.execute_job(job, warehouse.instance, reexecution_options=again) as second:
+        assert second.success
+    assert warehouse.rows("SELECT count(*) FROM marigold.ledger") == [(1,)]
 
 
 def test_an_op_handles_its_own_partitioned_job(warehouse):
