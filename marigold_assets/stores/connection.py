@@ -32,6 +32,7 @@ from marigold_assets.errors import (
 )
 from marigold_assets.stores.line import in_line, leave_note
 from marigold_assets.stores.location import Config, Secrets, absolute_path, local_path
+from marigold_assets.stores.stream import is_pulled_under
 
 _QUEUE_POLL_SECONDS = 0.001  # by the first in line only
 _RETRY_CAP_SECONDS = 0.25
@@ -71,7 +72,7 @@ class Connector:
         # One queue for one file, however its path is spelled: two instances of DuckDB in one process would not keep
         # each other out, since the lock of the operating system belongs to the process.
         queue = os.path.realpath(self.path) + ".lock"
-        self._lock_path, self._holder_path, self._line_path = (Path(queue + end) for end in ("", ".holder", ".line"))
+        self.lock_path, self._holder_path, self._line_path = (Path(queue + end) for end in ("", ".holder", ".line"))
 
     @contextmanager
     def write(self, owner: str) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -126,9 +127,15 @@ class Connector:
 
     @contextmanager
     def _queue(self, deadline: float, owner: str, *, required: bool = True) -> Iterator[None]:
-        if not self._lock_path.parent.is_dir():  # or the lock would create it, and a mistyped path go unnoticed
+        if not self.lock_path.parent.is_dir():  # or the lock would create it, and a mistyped path go unnoticed
             raise self._unavailable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
-        lock = FileLock(self._lock_path, poll_interval=_QUEUE_POLL_SECONDS)
+        if is_pulled_under(self.lock_path):
+            raise ConfigurationError(
+                "the rows that are being stored come from a stream that reads this very database, which is locked for"
+                " storing them",
+                remedy="read first and then return a table, or return SQL, which the swap runs itself",
+            )
+        lock = FileLock(self.lock_path, poll_interval=_QUEUE_POLL_SECONDS)
         try:
             with in_line(self._line_path, deadline):
                 lock.acquire(timeout=max(0.0, deadline - time.monotonic()))

@@ -38,6 +38,7 @@ from marigold_assets.stores.connection import Connector, is_conflict
 from marigold_assets.stores.location import Config
 from marigold_assets.stores.predicate import zone_of
 from marigold_assets.stores.session import FENCE_SCHEMA, Session, StatementObserver
+from marigold_assets.stores.stream import Stream
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
 
 _CONFLICT_RETRIES = 8
@@ -104,9 +105,10 @@ class DuckDBStore(PartitionStore):
         options: SwapOptions | None = None,
     ) -> tuple[Receipt, ...]:
         _refuse_bad_target(slices)
+        stream = Stream(rows, self._connector.lock_path) if isinstance(rows, pa.RecordBatchReader) else None
         job = SwapJob(
             slices=tuple(slices),
-            rows=rows,
+            rows=rows if stream is None else stream.open(),
             attempt=attempt,
             swap_id=swap_id,
             provenance=provenance or Provenance(),
@@ -121,6 +123,8 @@ class DuckDBStore(PartitionStore):
                     return receipts
                 error: duckdb.Error = failure.original
             except duckdb.Error as failure:
+                if stream is not None and stream.error is not None and not isinstance(stream.error, pa.ArrowException):
+                    raise _of_author(stream.error, slices[0].where) from None
                 error = failure
             # A conflict: another connection of this process wrote the same rows; with the queue this is rare. Whoever
             # comes second sees the winner's token when it tries again.
@@ -263,6 +267,13 @@ class DuckDBStore(PartitionStore):
         with self._session_for(table, slices) as session:
             known = _known_columns(session, table, columns)
             yield session, *_selection(session, table, slices, columns, known)
+
+
+def _of_author(error: BaseException, where: Where) -> BaseException:
+    """What the author's stream raised; it may succeed the next time, so it stays what it is."""
+    place = ", ".join(f"{word} {value!r}" for word, value in where.items() if value)
+    error.add_note(f"Raised by the stream of rows for {place}; nothing was changed.")
+    return error
 
 
 def _selection(

@@ -44,14 +44,14 @@ class Warehouse:
             **options,
         )
 
-    def refused(self, *assets, **options):
-        """The first line of the error of a run that fails, writes nothing and reports nothing."""
+    def refused(self, *assets, whole=False, **options):
+        """The error, or its first line, of a run that fails, writes nothing and reports nothing."""
         before = self.dump()
         result = self.materialize(*assets, raise_on_error=False, **options)
         assert not result.success
         assert not result.asset_materializations_for_node(result.get_step_failure_events()[0].step_key)
         assert self.dump() == before
-        return failure_of(result).splitlines()[0]
+        return failure_of(result) if whole else failure_of(result).splitlines()[0]
 
     def rows(self, query, *parameters):
         with duckdb.connect(self.path, config={"custom_user_agent": "dagster"}) as connection:

@@ -11,6 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from marigold_assets.model import TableName
+from marigold_assets.stores.duckdb import DuckDBStore
+
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 D1, D2, D3 = "2024-01-01", "2024-01-02", "2024-01-03"
 pytestmark = [  # Dagster's words about what these assets themselves use
@@ -382,6 +385,40 @@ def test_a_reader_that_fails_in_the_middle_leaves_the_old_rows(warehouse):
 
     warehouse.materialize(asset_of(arrow_table), key=D1)
     asset = asset_of(lambda key: pa.RecordBatchReader.from_batches(arrow_table(key).schema, broken(key)))
+    first, note = warehouse.refused(asset, key=D1, whole=True).splitlines()[:2]
+    assert first == "RuntimeError: the source went away"
+    assert "'s/t'" in note
+    assert "nothing was changed" in note
+
+
+def test_a_source_that_comes_back_is_asked_again(warehouse):
+    tries = []
+
+    def flaky(key):
+        tries.append(key)
+        yield arrow_table(key).to_batches()[0]
+        if len(tries) < 3:
+            raise ConnectionError("the source went away")
+
+    def stream(key):
+        return pa.RecordBatchReader.from_batches(arrow_table(key).schema, flaky(key))
+
+    asset = asset_of(stream, retry_policy=dg.RetryPolicy(max_retries=3))
+    assert warehouse.materialize(asset, key=D1).success
+    assert len(tries) == 3
+    assert warehouse.rows("SELECT count(*) FROM s.t") == [(2,)]
+
+
+def test_a_stream_that_reads_the_database_it_is_stored_in_is_refused_at_once(warehouse):
+    warehouse.materialize(asset_of(arrow_table), key=D1)
+
+    def lazy(key):
+        for number in range(2):
+            store = DuckDBStore(warehouse.path)
+            yield from store.read(TableName(schema="s", name="t")).slice(number, 1).to_batches()
+
+    asset = asset_of(lambda key: pa.RecordBatchReader.from_batches(arrow_table(key).schema, lazy(key)))
     line = warehouse.refused(asset, key=D1)
-    assert "the source went away" in line
-    assert "'s/t'" in line
+    assert "partition '2024-01-01', table 's.t'" in line
+    assert "reads this very database" in line
+    assert "return SQL" in line
