@@ -30,6 +30,7 @@ from marigold_assets.errors import (
     UnsupportedTypeError,
     Where,
 )
+from marigold_assets.stores.host import Host, Opened, OpenedOtherwiseError
 from marigold_assets.stores.line import in_line, leave_note
 from marigold_assets.stores.location import Config, Secrets, absolute_path, local_path
 from marigold_assets.stores.stream import is_pulled_under
@@ -75,11 +76,12 @@ class Connector:
         self.lock_path, self._holder_path, self._line_path = (Path(queue + end) for end in ("", ".holder", ".line"))
 
     @contextmanager
-    def write(self, owner: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    def write(self, owner: str, *, alone: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
         """Open for writing, keeping every other process out until the block ends.
 
         Args:
             owner: Who writes, for the error of somebody who waits in vain.
+            alone: Whether no code of users runs within the block, which might connect to the file itself.
 
         Raises:
             StoreBusyError: The file stayed locked until the deadline.
@@ -87,15 +89,18 @@ class Connector:
         """
         deadline = time.monotonic() + self._timeout
         with self._queue(deadline, owner):
-            connection = self._open(deadline, read_only=False)
+            opened = self._open(deadline, read_only=False, alone=alone)
             try:
-                yield connection
+                yield opened.connection
             finally:
-                connection.close()
+                opened.close()
 
     @contextmanager
-    def read(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def read(self, *, alone: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
         """Open for reading, beside other readers.
+
+        Args:
+            alone: Whether no code of users runs within the block, which might connect to the file itself.
 
         Raises:
             StoreBusyError: The file stayed locked until the deadline.
@@ -103,11 +108,11 @@ class Connector:
         """
         deadline = time.monotonic() + self._timeout
         with self._queue(deadline, "a reader", required=False):
-            connection = self._open(deadline, read_only=True)
+            opened = self._open(deadline, read_only=True, alone=alone)
         try:
-            yield connection
+            yield opened.connection
         finally:
-            connection.close()
+            opened.close()
 
     @contextmanager
     def share(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -119,11 +124,11 @@ class Connector:
         """
         deadline = time.monotonic() + self._timeout
         with self._queue(deadline, "user code"):
-            connection = self._open(deadline, read_only=False)
+            opened = self._open(deadline, read_only=False, alone=False)
         try:
-            yield connection
+            yield opened.connection
         finally:
-            connection.close()
+            opened.close()
 
     @contextmanager
     def _queue(self, deadline: float, owner: str, *, required: bool = True) -> Iterator[None]:
@@ -160,20 +165,15 @@ class Connector:
         except OSError:
             return "another process"
 
-    def _open(self, deadline: float, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    def _open(self, deadline: float, *, read_only: bool, alone: bool) -> Opened:
         own_deadline = min(deadline, time.monotonic() + _OWN_PROCESS_SECONDS)
         delay = 0.01
         while True:
             try:
-                return duckdb.connect(str(self.path), read_only=read_only, config=self._config)
-            except duckdb.ConnectionException as error:
-                if "different configuration" not in str(error):
+                return self._try_open(read_only=read_only, alone=alone)
+            except (OpenedOtherwiseError, duckdb.ConnectionException) as error:
+                if isinstance(error, duckdb.Error) and "different configuration" not in str(error):
                     raise self.translate(error) from None
-                if read_only:
-                    # Somebody in this process has the file open for writing: share that instance, as it is locked
-                    # against other processes anyway.
-                    with suppress(duckdb.ConnectionException):
-                        return duckdb.connect(str(self.path), config=self._config)
                 if time.monotonic() >= own_deadline:
                     raise self._busy("this very process, with other settings (see 'connection_config')") from None
             except duckdb.IOException as error:
@@ -186,6 +186,20 @@ class Connector:
                 raise self._refusal(error) from None
             time.sleep(min(random.uniform(0.0, delay), max(0.0, deadline - time.monotonic())))  # noqa: S311 - jitter
             delay = min(delay * 2, _RETRY_CAP_SECONDS)
+
+    def _try_open(self, *, read_only: bool, alone: bool) -> Opened:
+        host = Host.of(self.path)
+        opened = host.attach(self._config, read_only=read_only) if alone else None
+        if opened is not None:
+            return opened
+        try:
+            return host.connect(self._config, read_only=read_only)
+        except duckdb.ConnectionException:
+            if not read_only:
+                raise
+            # Somebody in this process has the file open for writing: share that instance, as it is locked against
+            # other processes anyway.
+            return host.connect(self._config, read_only=False)
 
     def _refusal(self, error: BaseException) -> MarigoldError:
         if isinstance(error, duckdb.InvalidInputException | duckdb.CatalogException):

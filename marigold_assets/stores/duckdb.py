@@ -116,7 +116,8 @@ class DuckDBStore(PartitionStore):
         )
         for retry in range(_CONFLICT_RETRIES):
             try:
-                with self._transaction(attempt.run_id, timezone=zone_of(slices), begin=False) as session:
+                zone, alone = zone_of(slices), stream is None
+                with self._transaction(attempt.run_id, timezone=zone, begin=False, alone=alone) as session:
                     return job.run(session)
             except CommitFailedError as failure:
                 if receipts := self._settle(job, failure.original):
@@ -163,7 +164,7 @@ class DuckDBStore(PartitionStore):
         slices: Sequence[PartitionSlice] | None = None,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatchReader]:
-        with self._reading(table, slices, columns) as (session, query, parameters):
+        with self._reading(table, slices, columns, alone=False) as (session, query, parameters):
             yield session.relation("scan", query, parameters).to_arrow_reader(_BATCH_ROWS)
 
     def query(
@@ -233,8 +234,10 @@ class DuckDBStore(PartitionStore):
         return job.receipts_of(found) if found else ()
 
     @contextmanager
-    def _transaction(self, run_id: str, *, timezone: str = "UTC", begin: bool = True) -> Iterator[Session]:
-        with self._connector.write(f"run {run_id}") as connection:
+    def _transaction(
+        self, run_id: str, *, timezone: str = "UTC", begin: bool = True, alone: bool = True
+    ) -> Iterator[Session]:
+        with self._connector.write(f"run {run_id}", alone=alone) as connection:
             session = Session(connection, self._observer)
             try:
                 session.write_once(rows=not begin)
@@ -250,9 +253,11 @@ class DuckDBStore(PartitionStore):
                 raise
 
     @contextmanager
-    def _session_for(self, table: TableName, slices: Sequence[PartitionSlice] | None) -> Iterator[Session]:
+    def _session_for(
+        self, table: TableName, slices: Sequence[PartitionSlice] | None, *, alone: bool = True
+    ) -> Iterator[Session]:
         where = slices[0].where if slices else Where(table=str(table))
-        with self._connector.read() as connection:
+        with self._connector.read(alone=alone) as connection:
             session = Session(connection, self._observer)
             try:
                 session.configure(zone_of(slices or ()))
@@ -262,9 +267,14 @@ class DuckDBStore(PartitionStore):
 
     @contextmanager
     def _reading(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None, columns: Sequence[str] | None
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None,
+        columns: Sequence[str] | None,
+        *,
+        alone: bool = True,
     ) -> Iterator[tuple[Session, str, tuple[Any, ...]]]:
-        with self._session_for(table, slices) as session:
+        with self._session_for(table, slices, alone=alone) as session:
             known = _known_columns(session, table, columns)
             yield session, *_selection(session, table, slices, columns, known)
 

@@ -90,7 +90,10 @@ class Session:
         Args:
             rows: Whether rows will be written: they go straight into the file. A mere claim stays in the log.
         """
-        self.connection.execute("SET wal_autocheckpoint = '1KB'" if rows else "PRAGMA disable_checkpoint_on_shutdown")
+        if rows:
+            self.connection.execute("SET wal_autocheckpoint = '1KB'; PRAGMA enable_checkpoint_on_shutdown")
+        else:
+            self.connection.execute("RESET wal_autocheckpoint; PRAGMA disable_checkpoint_on_shutdown")
 
     def table_columns(self, table: TableName) -> tuple[Column, ...] | None:
         """A table's columns in order, or ``None`` if there is no such table."""

@@ -113,7 +113,8 @@ def test_a_claim_conflicts_with_a_swap_that_has_not_committed(path, duck, draw):
             except duckdb.TransactionException as error:
                 refused.append(error)
 
-    DuckDBStore(str(path), observer=observe).swap([slice_of("a")], table_of([]), attempt=attempt, swap_id="x")
+    with duck.connector.share():  # or the swap would have the file to itself in this process
+        DuckDBStore(str(path), observer=observe).swap([slice_of("a")], table_of([]), attempt=attempt, swap_id="x")
     assert refused
 
 

@@ -237,7 +237,7 @@ def test_a_stream_that_breaks_changes_nothing_and_shows_why(swap, duck):
         yield from table_of([{"key": "a", "value": 2}]).to_batches()
         raise ValueError("the source went away")
 
-    with pytest.raises(InvalidDataError, match="the source went away"):
+    with pytest.raises(ValueError, match="the source went away"):
         swap(pa.RecordBatchReader.from_batches(table_of([]).schema, batches()), "a")
     assert duck.read(TABLE).to_pylist() == [{"key": "a", "value": 1}]
 

@@ -1,0 +1,201 @@
+"""One process that opens a file again and again, beside others and beside what its user does with the file."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+
+import duckdb
+import pytest
+
+from marigold_assets.errors import MarigoldError
+from marigold_assets.model import Attempt
+from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.stores.host import Host, OpenedOtherwiseError
+from marigold_assets.testing.strategies import slice_of, table_of
+
+CONFIG = {"custom_user_agent": "dagster"}
+OPEN = "import duckdb, sys; duckdb.connect(sys.argv[1]).execute('SELECT 1')"
+
+
+def fill(store, value=1):
+    attempt = Attempt(run_id=f"run {value}", token=store.draw_token(f"run {value}"))
+    store.swap([slice_of("a")], table_of([{"key": "a", "value": value}]), attempt=attempt, swap_id=f"{value}")
+
+
+def value_of(store):
+    return store.read(slice_of("a").table, [slice_of("a")])["value"].to_pylist()
+
+
+def opens_elsewhere(path):
+    return subprocess.run([sys.executable, "-c", OPEN, str(path)], check=False, capture_output=True).returncode == 0
+
+
+def test_a_file_is_locked_while_it_is_attached_and_free_afterwards(path):
+    DuckDBStore(str(path)).draw_token("run")
+    opened = Host.of(path).attach(CONFIG, read_only=False)
+    assert opened is not None
+    assert not opens_elsewhere(path)
+    opened.close()
+    assert opens_elsewhere(path)
+
+
+def test_a_users_connection_is_shared_and_keeps_its_lock(path):
+    store = DuckDBStore(str(path))
+    fill(store)
+    with duckdb.connect(str(path), config=CONFIG) as users:
+        assert Host.of(path).attach(CONFIG, read_only=True) is None
+        fill(store, 2)
+        assert users.execute("SELECT value FROM sales.daily").fetchall() == [(2,)]
+        assert value_of(store) == [2]
+        assert not opens_elsewhere(path)
+    assert opens_elsewhere(path)
+
+
+def test_what_is_attached_is_not_opened_a_second_time(path):
+    """Or the process would lose its lock."""
+    DuckDBStore(str(path)).draw_token("run")
+    host = Host.of(path)
+    reader = host.attach(CONFIG, read_only=True)
+    for settings, read_only in ((CONFIG, False), ({"threads": 1}, True)):
+        with pytest.raises(OpenedOtherwiseError):
+            host.attach(settings, read_only=read_only)
+    with pytest.raises(OpenedOtherwiseError):
+        host.connect(CONFIG, read_only=True)
+    second = host.attach(CONFIG, read_only=True)
+    reader.close()
+    assert not opens_elsewhere(path)
+    second.close()
+    assert opens_elsewhere(path)
+
+
+def test_threads_that_read_and_write_wait_for_each_other(path):
+    store, failures = DuckDBStore(str(path)), []
+    fill(store)
+
+    def work(number):
+        try:
+            for turn in range(5):
+                if number % 2:
+                    assert len(value_of(store)) == 1
+                else:
+                    store.draw_token(f"{number} {turn}")
+        except MarigoldError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert opens_elsewhere(path)
+
+
+@pytest.mark.parametrize("stem", ["memory", "temp", "system", "main", "marigold", "sales", "a b.c", "it's"])
+def test_a_file_may_have_any_name(tmp_path, stem):
+    store = DuckDBStore(str(tmp_path / f"{stem}.duckdb"))
+    for value in (1, 2):
+        fill(store, value)
+    assert value_of(store) == [2]
+    assert [entry.token for entry in store.ledger()] == [1, 2]
+
+
+def test_a_schema_that_a_user_made_for_the_fence_is_taken(tmp_path):
+    path = tmp_path / "marigold.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE SCHEMA marigold.marigold")
+        connection.execute("CREATE SCHEMA marigold.sales")
+    store = DuckDBStore(str(path))
+    for value in (1, 2):
+        fill(store, value)
+    assert value_of(store) == [2]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"enable_external_access": "false"}, {"wal_autocheckpoint": "1MB"}, {"threads": 1, "memory_limit": "1GB"}],
+)
+def test_settings_hold_whatever_they_forbid(path, config):
+    store = DuckDBStore(str(path), config=config)
+    for value in (1, 2):
+        fill(store, value)
+    assert value_of(store) == [2]
+
+
+def test_what_does_not_fit_into_memory_goes_beside_the_file(path):
+    DuckDBStore(str(path)).draw_token("run")
+    opened = Host.of(path).attach({"memory_limit": "123MB"}, read_only=True)
+    settings = "SELECT current_setting('temp_directory'), current_setting('memory_limit')"
+    assert opened.connection.execute(settings).fetchall() == [(f"{path}.tmp", "117.3 MiB")]
+    opened.close()
+
+
+def test_names_and_views_of_the_file_mean_what_they_mean_to_its_user(path):
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE plain AS SELECT 7 AS a; CREATE VIEW seen AS SELECT * FROM plain")
+        wanted = "SELECT current_database(), current_schema(), (SELECT a FROM seen), (SELECT a FROM market.main.plain)"
+        theirs = connection.execute(wanted).fetchall()
+    opened = Host.of(path).attach(CONFIG, read_only=False)
+    assert opened.connection.execute(wanted).fetchall() == theirs == [("market", "main", 7, 7)]
+    opened.close()
+
+
+def test_a_file_that_was_none_can_be_opened_once_it_is_one(path):
+    path.write_bytes(b"not a database" * 1000)
+    store = DuckDBStore(str(path))
+    with pytest.raises(MarigoldError, match="not a DuckDB file"):
+        store.draw_token("run")
+    path.unlink()
+    fill(store)
+    assert value_of(store) == [1]
+
+
+def test_an_instance_that_broke_is_replaced(path):
+    store = DuckDBStore(str(path))
+    fill(store)
+    host = Host.of(path)
+    host._instance.close()
+    with pytest.raises(MarigoldError):
+        fill(store, 2)
+    fill(store, 3)
+    assert value_of(store) == [3]
+
+
+def _in_child(path, results):
+    store = DuckDBStore(path)
+    fill(store, 2)
+    results.put(value_of(store))
+
+
+def test_a_forked_process_opens_the_file_by_itself_and_ends(path):
+    store = DuckDBStore(str(path))
+    fill(store)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_in_child, args=[str(path), results])
+    child.start()
+    assert results.get(timeout=30) == [2]
+    child.join(timeout=30)
+    assert child.exitcode == 0
+    assert value_of(store) == [2]
+
+
+def test_a_forked_process_that_ends_like_any_other_does_not_hang(path):
+    """Its interpreter tidies up, and the threads of the instance are not there to be waited for."""
+    code = """if True:
+        import os, sys
+        from marigold_assets.stores.duckdb import DuckDBStore
+        store = DuckDBStore(sys.argv[1])
+        store.draw_token("parent")
+        child = os.fork()
+        store.draw_token("either")
+        if child == 0:
+            sys.exit(0)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False, timeout=60)
+    assert done.returncode == 0
+    assert DuckDBStore(str(path)).draw_token("next") == 4
