@@ -89,3 +89,12 @@ def guarded_cast(name: str, *, source_type: str, target_type: str) -> str:
         f"CASE WHEN TRY_CAST({cast} AS {source_type}) IS NOT DISTINCT FROM {quoted} THEN {cast}"
         f" ELSE error({mark} || CAST({quoted} AS VARCHAR)) END"
     )
+
+
+def lossy_value(message: str) -> tuple[str, str, str, str] | None:
+    """What :func:`guarded_cast` found, from the message of the error: column, its type, the target type, the value."""
+    _, mark, rest = message.partition(LOSSY_MARK)
+    if not mark:
+        return None
+    column, source_type, target_type, value = rest.split("\x1f", 3)
+    return column, source_type, target_type, value

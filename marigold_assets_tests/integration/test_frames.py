@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
+from uuid import uuid4
+
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -9,7 +13,7 @@ import pytest
 
 from marigold_assets.errors import MarigoldError, UnsupportedTypeError, Where
 from marigold_assets.frames import load, to_rows
-from marigold_assets.model import Attempt, PartitionSlice, TableName
+from marigold_assets.model import Attempt, Equals, Interval, PartitionSlice, SwapOptions, TableName
 from marigold_assets.stores.base import Query
 from marigold_assets.stores.duckdb import DuckDBStore
 
@@ -22,9 +26,35 @@ def store(tmp_path):
     return DuckDBStore(str(tmp_path / "warehouse.duckdb"))
 
 
-def swap(store, rows, swap_id):
+def swap(store, rows, swap_id, slice_=WHOLE, **options):
     attempt = Attempt(run_id=swap_id, token=store.draw_token(swap_id))
-    store.swap([WHOLE], rows, attempt=attempt, swap_id=swap_id)
+    store.swap([slice_], rows, attempt=attempt, swap_id=swap_id, options=SwapOptions(**options))
+
+
+def part(key, expression="key"):
+    return PartitionSlice(
+        table=TABLE, partition_key=key, conditions=(Equals(expression=expression, value=key),), owner="numbers"
+    )
+
+
+def day(number, expression="key", timezone="UTC", hours=24):
+    start = datetime(2024, 10, number, tzinfo=UTC)
+    window = Interval(expression=expression, start=start, end=start + timedelta(hours=hours), timezone=timezone)
+    return PartitionSlice(table=TABLE, partition_key=f"2024-10-{number}", conditions=(window,), owner="numbers")
+
+
+def types(store):
+    return {column.name: column.type for column in store.columns(TABLE)}
+
+
+def write(store, key, value):
+    """Swap one row of one value into a partition."""
+    value = value if isinstance(value, pa.Array) else pa.array([value])
+    swap(store, to_rows(pa.table({"key": [key], "v": value}), Where()), str(uuid4()), part(key))
+
+
+def read(store):
+    return {row["key"]: row["v"] for row in store.read(TABLE).to_pylist()}
 
 
 @pytest.mark.parametrize("name", ["sales.numbers", "query_table('sales.' || 'numb' || 'ers')"])
@@ -158,6 +188,203 @@ def test_run_end_encoding_within_nested_values_is_refused_before_anything_is_rea
     for rows in (given, given.to_reader()):
         with pytest.raises(UnsupportedTypeError, match="'a' has type"):
             to_rows(rows, Where(table="sales.numbers"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        7,
+        2**40,
+        2.5,
+        True,
+        "x",
+        b"x",
+        date(2024, 10, 1),
+        [1],
+        {"a": 1},
+        [{"a": None}],
+        pa.array([2**64 - 1], pa.uint64()),
+    ],
+    ids=str,
+)
+def test_a_column_of_nothing_but_null_takes_its_first_real_type(store, value):
+    write(store, "a", None)
+    write(store, "b", value)
+    wanted = value[0].as_py() if isinstance(value, pa.Array) else value
+    assert read(store) == {"a": None, "b": wanted}
+    write(store, "c", None)
+    write(store, "a", value)
+    assert read(store) == {"a": wanted, "b": wanted, "c": None}
+
+
+@pytest.mark.parametrize("value", [2**40, 2.5, True, "x", [1]], ids=str)
+@pytest.mark.parametrize("form", ["sql", "relation"])
+def test_null_in_sql_does_not_decide_a_type(store, form, value):
+    text = "SELECT 'a' AS key, NULL AS v"
+    swap(store, to_rows(text if form == "sql" else duckdb.sql(text), Where()), "a", part("a"))
+    write(store, "b", value)
+    assert read(store) == {"a": None, "b": value}
+
+
+def test_the_first_real_type_stays_when_its_values_are_gone(store):
+    write(store, "a", None)
+    write(store, "b", 2**40)
+    write(store, "b", None)
+    with pytest.raises(MarigoldError, match="does not fit BIGINT"):
+        write(store, "c", 2.5)
+
+
+def test_a_type_declared_by_hand_is_never_changed_for_numbers_that_it_holds(store):
+    write(store, "a", 1)  # makes the schema
+    with duckdb.connect(str(store.connector.path), config={"custom_user_agent": "dagster"}) as connection:
+        connection.execute("CREATE OR REPLACE TABLE sales.numbers (key VARCHAR, v INTEGER)")
+    write(store, "b", 2)
+    assert types(store)["v"] == "INTEGER"
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"a": 1, "b": None}, {"a": 1, "b": "x"}),
+        ({"a": 1, "b": None}, {"a": 2, "b": 2.5}),
+        ({"a": 1, "b": None}, {"a": 2, "b": 2**40}),
+        ({"a": 1, "b": None}, {"b": "x", "a": 2}),
+        ({"a": None}, {"a": [1]}),
+        ({"a": {"b": None}}, {"a": {"b": {"c": date(2024, 10, 1)}}}),
+        ([{"a": 1, "b": None}], [{"a": 1, "b": {"z": 2}}]),
+        ([None], ["x"]),
+        ([None, None], [2.5]),
+        ([], [2**40]),
+        ([[], None], [["x"]]),
+        ({"a": []}, {"a": [{"z": True}]}),
+        (
+            pa.array([[("k", None)]], pa.map_(pa.string(), pa.null())),
+            pa.array([[("k", 2.5)]], pa.map_(pa.string(), pa.float64())),
+        ),
+        (pa.array([[None, None]], pa.list_(pa.null(), 2)), pa.array([["x", "y"]], pa.list_(pa.string(), 2))),
+    ],
+    ids=str,
+)
+def test_null_within_nested_values_does_not_decide_a_type(store, first, then):
+    """And the other way round: a value first, then NULL."""
+    plain_first, plain_then = (v[0].as_py() if isinstance(v, pa.Array) else v for v in (first, then))
+    write(store, "a", first)
+    write(store, "b", then)
+    write(store, "c", first)
+    assert read(store) == {"a": plain_first, "b": plain_then, "c": plain_first}
+    write(store, "a", then)
+    assert read(store) == {"a": plain_then, "b": plain_then, "c": plain_first}
+
+
+def test_a_stored_value_is_never_lost_to_a_new_type(store):
+    write(store, "a", {"a": None, "b": None})
+    write(store, "b", {"a": pa.scalar(5, pa.int32()).as_py(), "b": None})
+    for value in ({"a": "x", "b": 1}, {"a": [1], "b": 1}, {"a": date(2024, 10, 1), "b": 1}):
+        with pytest.raises(MarigoldError, match="'v' is STRUCT"):
+            write(store, "c", value)
+    assert read(store) == {"a": {"a": None, "b": None}, "b": {"a": 5, "b": None}}
+
+
+def test_an_integer_that_is_a_value_keeps_its_type(store):
+    write(store, "a", None)
+    write(store, "b", pa.array([{"n": 5, "m": None}], pa.struct([("n", pa.int32()), ("m", pa.null())])))
+    with pytest.raises(MarigoldError, match="'v' is STRUCT"):
+        write(store, "c", {"n": "x", "m": "x"})
+    with pytest.raises(MarigoldError, match="does not fit"):
+        write(store, "c", {"n": 2.5, "m": None})
+    write(store, "c", {"n": 6, "m": "x"})
+    assert read(store) == {"a": None, "b": {"n": 5, "m": None}, "c": {"n": 6, "m": "x"}}
+
+
+@pytest.mark.parametrize("evolve", [False, True])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"a": 1, "b": 2}, {"b": 20, "a": 10}),
+        ({"a": 1, "b": "x"}, {"B": "y", "A": 2}),
+        ([{"a": 1, "b": "x"}, None], [{"b": "y", "a": 2}, {"b": None, "a": None}]),
+        ({"o": {"a": 1, "b": 2}, "p": 1}, {"p": 3, "o": {"b": 5, "a": 4}}),
+        (
+            pa.array(
+                [[("k", {"a": 1, "b": 2})]], pa.map_(pa.string(), pa.struct([("a", pa.int64()), ("b", pa.int64())]))
+            ),
+            pa.array(
+                [[("k", {"b": 4, "a": 3})]], pa.map_(pa.string(), pa.struct([("b", pa.int64()), ("a", pa.int64())]))
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_keys_of_structs_go_by_name_and_never_by_position(store, first, then, evolve):
+    write(store, "a", first)
+    value = then if isinstance(then, pa.Array) else pa.array([then])
+    swap(store, to_rows(pa.table({"key": ["b"], "v": value}), Where()), "b", part("b"), evolve=evolve)
+    kinds = types(store)
+    found = plain(read(store)["b"])
+    assert found == lowered(plain(value[0].as_py()))
+    assert types(store) == kinds
+    with pytest.raises(MarigoldError, match="'v'"):
+        write(store, "c", {"a": 1, "c": 2})
+
+
+def lowered(value):
+    """A nested value with the keys of its dicts in lower case."""
+    if isinstance(value, dict):
+        return {key.lower(): lowered(inner) for key, inner in value.items()}
+    return [lowered(inner) for inner in value] if isinstance(value, list) else value
+
+
+NO_ROWS = pd.DataFrame({"key": [], "v": []}, dtype=object)
+MOMENT = datetime(2024, 10, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [
+        ("key", pd.to_datetime([MOMENT])),
+        ("key", pd.to_datetime([MOMENT], utc=True)),
+        ("KEY", pa.array([MOMENT.date()])),
+        ("CAST(key AS DATE)", ["2024-10-02"]),
+        ("date_trunc('day', key)", pd.to_datetime([MOMENT])),
+        ("strptime(key, '%Y-%m-%d')", ["2024-10-02"]),
+        ("to_timestamp(key)", [int(MOMENT.replace(tzinfo=UTC).timestamp())]),
+    ],
+)
+def test_an_untyped_empty_first_day_leaves_open_what_the_partitions_are_cut_by(store, expression, values):
+    swap(store, to_rows(NO_ROWS, Where()), "first", day(1, expression))
+    swap(store, to_rows(pd.DataFrame({"key": [], "v": []}, dtype=object), Where()), "again", day(3, expression))
+    swap(store, to_rows(pd.DataFrame({"key": values, "v": ["x"]}), Where()), "second", day(2, expression))
+    swap(store, to_rows(NO_ROWS, Where()), "third", day(3, expression))
+    assert store.read(TABLE, [day(2, expression)]).column("v").to_pylist() == ["x"]
+
+
+def test_an_untyped_empty_first_window_at_a_clock_change_is_no_ambiguity(store):
+    change = day(27, timezone="Europe/Berlin", hours=1)
+    swap(store, to_rows(NO_ROWS, Where()), "first", change)
+    moments = pd.to_datetime([datetime(2024, 10, 27, 0, 30)], utc=True)
+    swap(store, to_rows(pd.DataFrame({"key": moments, "v": ["x"]}), Where()), "second", change)
+    assert store.read(TABLE, [change]).num_rows == 1
+
+
+@pytest.mark.parametrize(("key", "value"), [("a", "a"), ("7", 7), ("2024-10-01", date(2024, 10, 1))])
+def test_an_untyped_empty_first_key_leaves_open_what_the_partitions_are_cut_by(store, key, value):
+    swap(store, to_rows(NO_ROWS, Where()), "first", part(key))
+    assert types(store)["key"] == "VARCHAR"
+    swap(store, to_rows(pd.DataFrame({"key": [value], "v": [1]}), Where()), "second", part(key))
+    assert store.read(TABLE, [part(key)]).num_rows == 1
+
+
+def test_a_row_without_a_partition_lies_outside_even_when_it_comes_first(store):
+    for slice_ in (day(1), part("a")):
+        with pytest.raises(MarigoldError, match="1 of 1 rows"):
+            swap(store, to_rows(pd.DataFrame({"key": [None], "v": [1]}), Where()), "first", slice_)
+
+
+def test_a_column_of_nothing_but_null_that_a_table_grows_by_is_open_too(store):
+    swap(store, pa.table({"key": ["a"]}), "a", part("a"))
+    swap(store, pa.table({"key": ["b"], "v": [None]}), "b", part("b"), evolve=True)
+    write(store, "c", 2**40)
+    assert read(store) == {"a": None, "b": None, "c": 2**40}
 
 
 def test_a_table_without_partitions_is_no_dict_of_partitions(store):
