@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import date, datetime
 
@@ -68,6 +69,16 @@ def hash_aggregates(columns: Sequence[Column]) -> str:
     hashed = [hashable(column) for column in ordered]
     per_column = [f"sum(hash({text})), count(*) - count({text})" for text in hashed]
     return ", ".join(["count(*)", f"sum(hash({', '.join(hashed)}))", *per_column])
+
+
+_BEFORE_QUERY = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+_QUERY_WORD = re.compile(r"(?:select|from|values|with|table|pivot|unpivot)\b", re.IGNORECASE)
+
+
+def is_query(text: str) -> bool:
+    """Whether a statement starts as one that makes rows of its own; SHOW, DESCRIBE and the like only tell of others."""
+    start = _BEFORE_QUERY.match(text)
+    return _QUERY_WORD.match(text, start.end() if start else 0) is not None
 
 
 LOSSY_MARK = "marigold:lossy:"

@@ -35,6 +35,7 @@ from marigold_assets.model import (
 )
 from marigold_assets.stores import alignment, fence, ledger, sql, standin
 from marigold_assets.stores.base import Query, Rows, refuse_twin
+from marigold_assets.stores.connection import returned_sql
 from marigold_assets.stores.measure import Measure, measure
 from marigold_assets.stores.predicate import ExpressionTypes, Predicate, predicate
 from marigold_assets.stores.session import Session
@@ -137,8 +138,9 @@ class SwapJob:
     def _source_columns(self, session: Session) -> tuple[Column, ...]:
         where = self.slices[0].where
         if isinstance(self.rows, Query):
-            _refuse_unless_select(session, self.rows, self.slices[0])
-            found = session.described(f"DESCRIBE {self.rows.sql}")
+            with returned_sql():
+                _refuse_unless_select(session, self.rows, self.slices[0])
+                found = session.described(f"DESCRIBE {self.rows.sql}")
         else:
             given = tuple(Column(name=f.name, type=str(f.type)) for f in self.rows.schema)
             alignment.refuse_unusable_names(given, where)  # DuckDB would give the second of two equal names another
@@ -183,9 +185,6 @@ class SwapJob:
         self._refuse_retyping_values(session, table, fit.retypings)
         for column in fit.additions:
             self._alter(session, "add column", column, f"ADD COLUMN {self._declared(column)}")
-        for column in fit.widenings:
-            using = sql.guarded_cast(column.name, source_type=types[column.name], target_type=column.type)
-            self._alter(session, "widen column", column, _new_type(column, using))
         for column in fit.retypings:
             using = standin.retyped(Column(name=column.name, type=types[column.name]), column.type)
             self._alter(session, "retype column", column, _new_type(column, using))
@@ -193,6 +192,10 @@ class SwapJob:
                 self._alter(
                     session, "unmark column", column, f"ALTER COLUMN {sql.identifier(column.name)} DROP DEFAULT"
                 )
+        types.update((column.name, column.type) for column in fit.retypings)
+        for column in fit.widenings:
+            using = sql.guarded_cast(column.name, source_type=types[column.name], target_type=column.type)
+            self._alter(session, "widen column", column, _new_type(column, using))
         session.execute("commit alter", "COMMIT")
         return session.table_columns(self.slices[0].table)
 
@@ -264,6 +267,9 @@ class SwapJob:
             session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table(session)} ({declared})")
             table = session.table_columns(slice_.table) or ()
         fit = alignment.align(table, source, where=slice_.where, evolve=self.options.evolve)
+        if fit.alters_table:  # not any more: what does not fit the table as it is now is refused
+            fit = alignment.align(table, source, where=slice_.where, evolve=False)
+            self._refuse_retyping_values(session, table, fit.retypings)
         return table, ", ".join(fit.selection)
 
     def _declared(self, column: Column) -> str:
@@ -379,9 +385,10 @@ def _new_type(column: Column, using: str) -> str:
 
 def _refuse_unless_select(session: Session, query: Query, slice_: PartitionSlice) -> None:
     statements = session.connection.extract_statements(query.sql)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+    one = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
+    if not one or not sql.is_query(query.sql):
         raise ConfigurationError(
-            "the SQL returned is not one SELECT statement",
-            remedy="return exactly one SELECT, without a semicolon; the swap itself inserts its rows",
+            "the SQL returned is not one SELECT, VALUES or FROM statement",
+            remedy="return exactly one of these, without a semicolon; the swap itself inserts its rows",
             **slice_.where,
         )

@@ -380,6 +380,15 @@ def test_a_row_without_a_partition_lies_outside_even_when_it_comes_first(store):
             swap(store, to_rows(pd.DataFrame({"key": [None], "v": [1]}), Where()), "first", slice_)
 
 
+def test_one_place_is_decided_and_another_one_widens_in_one_swap(store):
+    write(store, "a", {"a": 1, "b": None})
+    given = pa.table({"key": ["b"], "v": [{"a": 1.5, "b": "x"}]})
+    with pytest.raises(MarigoldError, match="does not fit"):
+        swap(store, given, "refused", part("b"))
+    swap(store, given, "b", part("b"), evolve=True)
+    assert read(store) == {"a": {"a": 1.0, "b": None}, "b": {"a": 1.5, "b": "x"}}
+
+
 def test_a_column_of_nothing_but_null_that_a_table_grows_by_is_open_too(store):
     swap(store, pa.table({"key": ["a"]}), "a", part("a"))
     swap(store, pa.table({"key": ["b"], "v": [None]}), "b", part("b"), evolve=True)
