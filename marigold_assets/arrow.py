@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _EXACT_IN_FLOAT = 2**53
+_LONGEST_MICROSECONDS = (2**63 - 1) // 1_000
 
 
 def storable(table: pa.Table, *, dicts_of: pd.DataFrame | None = None) -> pa.Table:
@@ -32,7 +33,7 @@ def storable(table: pa.Table, *, dicts_of: pd.DataFrame | None = None) -> pa.Tab
             table = table.set_column(number, field.with_type(field.type.value_type), _run_end_decoded(table[number]))
     table = table if target == table.schema else table.cast(target)
     for name, column in zip(table.column_names, table.columns, strict=True):
-        _refuse_fine_intervals(name, column)
+        _refuse_inexact_intervals(name, column)
     return table
 
 
@@ -48,9 +49,8 @@ def storable_reader(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         for batch in reader:
             yield from storable(pa.Table.from_batches([batch])).to_batches()
 
-    if any(pa.types.is_run_end_encoded(field.type) for field in reader.schema) or any(
-        "month_day_nano_interval" in str(field.type) for field in target
-    ):
+    encoded = any(pa.types.is_run_end_encoded(field.type) for field in reader.schema)
+    if encoded or any(_holds_intervals(field.type) for field in target):
         return pa.RecordBatchReader.from_batches(target, batches())
     return reader.cast(target)
 
@@ -76,16 +76,25 @@ def _run_end_decoded(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     return pa.chunked_array(chunks, kind.value_type)
 
 
-def _refuse_fine_intervals(name: str, column: pa.ChunkedArray[Any]) -> None:
-    """DuckDB would cut the nanoseconds of an INTERVAL."""
-    if "month_day_nano_interval" not in str(column.type):
+def _holds_intervals(kind: pa.DataType) -> bool:
+    return "month_day_nano_interval" in str(kind) or "duration[" in str(kind)
+
+
+def _refuse_inexact_intervals(name: str, column: pa.ChunkedArray[Any]) -> None:
+    """DuckDB's INTERVAL has microseconds, and comes back with its time of day in nanoseconds, which may overflow."""
+    if not _holds_intervals(column.type):
         return
     for _, leaf in _leaves(column):
         if leaf.type == pa.month_day_nano_interval():
             raw, valid = _interval_parts(leaf)
             if (raw["nanoseconds"][valid] % 1_000).any():
                 msg = f"column {name!r} holds intervals finer than microseconds"
-                raise TypeError(msg)
+                raise pa.ArrowInvalid(msg)
+        elif pa.types.is_duration(leaf.type) and len(leaf) > leaf.null_count:
+            extremes: Any = pc.min_max(leaf.cast(pa.int64())).as_py()
+            if max(abs(extremes["min"]), abs(extremes["max"])) > _LONGEST_MICROSECONDS:
+                msg = f"column {name!r} holds durations of more than 292 years"
+                raise pa.ArrowInvalid(msg)
 
 
 def _leaves(column: pa.ChunkedArray[Any]) -> Iterator[tuple[tuple[int, ...], Any]]:

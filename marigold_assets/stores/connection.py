@@ -262,8 +262,12 @@ def _constraint(text: str, where: Where) -> MarigoldError:
 
 
 def _bad_value(text: str, where: Where) -> MarigoldError:
+    problem, _, detail = text.partition(" Detail: Python exception: ")  # the traceback of a stream that broke
     return InvalidDataError(
-        f"the rows cannot be stored: {text}", remedy="correct the rows; the old rows are unchanged", **where
+        f"the rows cannot be stored: {problem}",
+        remedy="correct the rows; the old rows are unchanged",
+        detail=detail or None,
+        **where,
     )
 
 
