@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.ipc
 
-from marigold_assets.arrow import durations_from_intervals, storable, storable_schema, to_pandas
+from marigold_assets.arrow import durations_from_intervals, storable, storable_reader, to_pandas
 from marigold_assets.errors import MarigoldError, SchemaMismatchError, UnsupportedTypeError, Where
 from marigold_assets.model import PartitionSlice, TableName
 from marigold_assets.stores.base import PartitionStore, Query, Rows
@@ -157,7 +157,7 @@ def _to_rows(value: object) -> Rows | None:
     if isinstance(value, str):
         return Query(sql=value)
     if isinstance(value, pa.RecordBatchReader):
-        return value.cast(storable_schema(value.schema))
+        return storable_reader(value)
     if isinstance(value, pa.Table):
         return storable(value)
     if isinstance(value, duckdb.DuckDBPyRelation):

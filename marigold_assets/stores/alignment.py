@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 import duckdb
 
-from marigold_assets.errors import SchemaMismatchError, Where
+from marigold_assets.errors import LossyCastError, MarigoldError, SchemaMismatchError, Where
 from marigold_assets.model import Column, fold
-from marigold_assets.stores import sql
+from marigold_assets.stores import sql, standin
+from marigold_assets.stores.standin import NULL_TYPES
 
-NULL_TYPES = frozenset({'"NULL"', "NULL"})
-"""How DuckDB names the type of a column that holds nothing but NULL."""
-
-STAND_IN = "INTEGER"
-"""What DuckDB itself makes of a column that holds nothing but NULL."""
-
-_NOT_INTEGERS = ("BOOLEAN", "DECIMAL", "FLOAT", "DOUBLE")
 _NUMERIC = frozenset(
     [
         "boolean",
@@ -47,6 +42,7 @@ _FAMILIES: Mapping[str, str] = {
     **dict.fromkeys(("varchar", "enum", "uuid", "json"), "text"),
 }
 _NESTED = frozenset({"struct", "list", "array", "map", "union"})
+_TIED = re.compile(r"index depends on it|entries that depend on it|constraint specified|generated column")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +53,7 @@ class Alignment:
         selection: What to select from the source, one rendered item a column of the source.
         additions: Columns to add to the table first.
         widenings: Columns whose type is to be widened first, with their new type.
-        retypings: Columns to give another type first, provided that they hold nothing but NULL.
+        retypings: Columns to give another type first, provided that they hold no value that it would lose.
     """
 
     selection: tuple[str, ...]
@@ -72,7 +68,12 @@ class Alignment:
 
 
 def align(
-    table: Sequence[Column], source: Sequence[Column], *, where: Where, evolve: bool, untyped: Collection[str] = ()
+    table: Sequence[Column],
+    source: Sequence[Column],
+    *,
+    where: Where,
+    evolve: bool,
+    untyped: Mapping[str, str] | None = None,
 ) -> Alignment:
     """Fit a source to a table.
 
@@ -81,7 +82,7 @@ def align(
         source: The source's columns; a type in ``NULL_TYPES`` fits every column.
         where: The slice, for errors.
         evolve: Whether columns may be added and types widened.
-        untyped: Names of the table's columns that may take any type (see :func:`untyped_candidates`).
+        untyped: Types that columns of the table are to take, by name (see :func:`untyped_candidates`).
 
     Raises:
         SchemaMismatchError: A column is missing, added, renamed, given twice, or of another kind.
@@ -99,12 +100,16 @@ def align(
         if target is None:
             selection.append(sql.identifier(column.name))
             continue
+        kind = (untyped or {}).get(target.name)
+        if kind is not None and _same_kind(column.type, kind):
+            target = Column(name=target.name, type=kind)
+            retypings.append(target)
         if column.type in NULL_TYPES:
             selection.append(_plain_cast(column.name, target))
         elif column.type == target.type:
             selection.append(_renamed(column.name, target))
-        elif target.name in untyped or not _same_kind(column.type, target.type):
-            retypings.append(Column(name=target.name, type=column.type))
+        elif not _same_kind(column.type, target.type):
+            retypings.append(Column(name=target.name, type=standin.decided(column.type)))
             selection.append(_renamed(column.name, target))
         elif evolve and (wider := _supertype(column.type, target.type)) != target.type:
             widenings.append(Column(name=target.name, type=wider))
@@ -113,24 +118,56 @@ def align(
             selection.append(_guarded(column, target))
     return Alignment(
         selection=tuple(selection),
-        additions=tuple(Column(name=c.name, type=STAND_IN if c.type in NULL_TYPES else c.type) for c in added),
+        additions=tuple(added),
         widenings=tuple(widenings),
         retypings=tuple(retypings),
     )
 
 
-def untyped_candidates(table: Sequence[Column], source: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns of a table whose type may be a stand-in, and would cut or rename the values of a source.
+def untyped_candidates(
+    table: Sequence[Column], source: Sequence[Column], marked: Collection[str]
+) -> tuple[tuple[Column, str, tuple[standin.Path, ...]], ...]:
+    """The columns of a table whose type a source may decide, as far as nothing is stored yet that it would lose.
 
-    A first slice of nothing but NULL makes a column INTEGER; while it still holds no value, it may take fractions or
-    truth values as what they are.
+    Args:
+        table: The table's columns.
+        source: The source's columns.
+        marked: Names of the columns whose type is marked as a stand-in (see :mod:`marigold_assets.stores.standin`).
+
+    Returns:
+        The columns, each with the type that the source holds, and the places that are in question.
     """
     given = {fold(column.name): column.type for column in source}
-    return tuple(
-        column
-        for column in table
-        if column.type == STAND_IN and given.get(fold(column.name), "").startswith(_NOT_INTEGERS)
-    )
+    found = []
+    for column in table:
+        kind = given.get(fold(column.name), column.type)
+        places = standin.places(kind, column.type)
+        chosen = tuple(path for path, new, old in places if column.name in marked or not _same_kind(new, old))
+        if chosen:
+            found.append((column, kind, chosen))
+    return tuple(found)
+
+
+def alteration_error(error: duckdb.Error, column: Column, where: Where) -> MarigoldError | None:
+    """The error for a column of the table that cannot be changed as the rows would need it, if that is the reason."""
+    if lossy := sql.lossy_value(str(error)):
+        _, stored, wider, value = lossy
+        return LossyCastError(
+            f"column {column.name!r} would have to become {wider} for the rows, but holds the {stored} value {value!r},"
+            f" which does not fit {wider}",
+            remedy=f"convert the column to {stored} before returning it, or rebuild the table with a type that holds"
+            " both",
+            **where,
+        )
+    if _TIED.search(str(error)):
+        return SchemaMismatchError(
+            f"column {column.name!r} would have to become {column.type} for the rows, but DuckDB changes no type while"
+            " an index, a constraint or a generated column of the table depends on it",
+            remedy="drop that, run again, and create it anew; or convert the column to the table's type before"
+            " returning it",
+            **where,
+        )
+    return None
 
 
 def kind_mismatch(column: Column, target: Column, where: Where) -> SchemaMismatchError:
@@ -219,19 +256,10 @@ def _same_kind(source: str, target: str) -> bool:
 
 
 def _same_fields(source: str, target: str) -> bool:
-    a, b = duckdb.sqltype(source), duckdb.sqltype(target)
-    if len(a.children) != len(b.children):
-        return False
-    for (name, child), (other_name, other) in zip(a.children, b.children, strict=True):
-        if str(child) in NULL_TYPES or str(child) == str(other):
-            same = True
-        elif isinstance(child, duckdb.sqltypes.DuckDBPyType) and isinstance(other, duckdb.sqltypes.DuckDBPyType):
-            same = _same_kind(str(child), str(other))
-        else:
-            same = False
-        if name != other_name or not same:
-            return False
-    return True
+    if duckdb.sqltype(target).id == "union":
+        return source == target
+    pairs = standin.paired(source, target)
+    return pairs is not None and all(a in NULL_TYPES or a == b or _same_kind(a, b) for a, b in pairs)
 
 
 def _field_difference(source: str, target: str) -> str:
@@ -252,7 +280,7 @@ def _fields(type_name: str) -> set[str]:
     found: set[str] = set()
     for name, child in kind.children:
         if kind.id in {"struct", "union"}:
-            found.add(name)
+            found.add(fold(name))
         found |= _fields(str(child))
     return found
 

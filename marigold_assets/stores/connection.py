@@ -283,8 +283,12 @@ def _constraint(text: str, where: Where) -> MarigoldError:
 
 
 def _bad_value(text: str, where: Where) -> MarigoldError:
+    problem, _, detail = text.partition(" Detail: Python exception: ")  # the traceback of a stream that broke
     return InvalidDataError(
-        f"the rows cannot be stored: {text}", remedy="correct the rows; the old rows are unchanged", **where
+        f"the rows cannot be stored: {problem}",
+        remedy="correct the rows; the old rows are unchanged",
+        detail=detail or None,
+        **where,
     )
 
 
@@ -323,6 +327,40 @@ def _bad_sql(text: str, where: Where) -> MarigoldError:
     )
 
 
+class _ReturnedSqlError(duckdb.ProgrammingError):
+    """SQL that an asset returned cannot be run, through no fault of the database."""
+
+
+_MISSING_FILE = re.compile(r"No files found|No such file|Cannot open file|HTTP|required extension", re.IGNORECASE)
+
+
+@contextmanager
+def returned_sql() -> Iterator[None]:
+    """Where SQL that an asset returned is looked at, so that its errors are told from those of everything else."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError) or (
+            _MISSING_FILE.search(str(error))
+        ):
+            raise _ReturnedSqlError(re.sub(r"LINE (\d+): DESCRIBE ", r"LINE \1: ", str(error))) from None
+        raise
+
+
+def _bad_returned_sql(text: str, where: Where) -> MarigoldError:
+    if _MISSING_FILE.search(text):
+        return ConfigurationError(
+            f"the SQL returned reads a file that cannot be read: {text}",
+            remedy="correct its path, or make the file first; the old rows are unchanged",
+            **where,
+        )
+    return ConfigurationError(
+        f"the database does not understand the SQL returned: {text}",
+        remedy="correct the SQL that the asset returns; the old rows are unchanged",
+        **where,
+    )
+
+
 def _memory(text: str, where: Where) -> MarigoldError:
     return StoreUnavailableError(
         f"out of memory: {text}",
@@ -332,6 +370,7 @@ def _memory(text: str, where: Where) -> MarigoldError:
 
 
 _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, Where], MarigoldError]], ...] = (
+    ((_ReturnedSqlError,), _bad_returned_sql),
     ((duckdb.ConstraintException,), _constraint),
     ((duckdb.NotImplementedException,), _unsupported),
     ((duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException), _bad_value),

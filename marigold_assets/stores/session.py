@@ -102,6 +102,11 @@ class Session:
         except duckdb.CatalogException:
             return None
 
+    def marked_columns(self, table: TableName) -> frozenset[str]:
+        """The columns of a table whose type is a stand-in (see :mod:`marigold_assets.stores.standin`)."""
+        rows = self.execute("describe", f"DESCRIBE {self.name(table)}")
+        return frozenset(row[0] for row in rows if row[4] == "NULL")
+
     def described(self, statement: str) -> tuple[Column, ...]:
         """The columns that a DESCRIBE statement lists."""
         rows = self.execute("describe", statement)
@@ -118,8 +123,16 @@ class Session:
         plans = self.execute("explain", f"EXPLAIN (FORMAT json) {query}")
         return any(fold(table.name) in fold(plan) for _, plan in plans)
 
-    def expression_types(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> ExpressionTypes:
-        """The partition expressions of the slices' table, rendered and typed."""
+    def expression_types(
+        self, slices: Sequence[PartitionSlice], columns: Sequence[Column], *, of_row: bool = False
+    ) -> ExpressionTypes:
+        """The partition expressions of the slices' table, rendered and typed.
+
+        Args:
+            slices: The slices.
+            columns: The table's columns.
+            of_row: Whether to ask about a row of such columns, since there is no table yet.
+        """
         texts = list(dict.fromkeys(c.expression for c in slices[0].conditions))
         rendered = {text: sql.expression(text, [column.name for column in columns]) for text in texts}
         if not texts:
@@ -127,7 +140,11 @@ class Session:
         for text in texts:
             self._refuse_unless_expression(rendered[text], text, slices[0])
         wanted = ", ".join(f"{rendered[text]} AS e{number}" for number, text in enumerate(texts))
-        found = self.described(f"DESCRIBE SELECT {wanted} FROM {self.name(slices[0].table)}")
+        source = self.name(slices[0].table)
+        if of_row:
+            nulls = ", ".join(f"CAST(NULL AS {c.type}) AS {sql.identifier(c.name)}" for c in columns)
+            source = f"(SELECT {nulls})"
+        found = self.described(f"DESCRIBE SELECT {wanted} FROM {source}")
         return ExpressionTypes(
             sql=rendered, type={text: column.type for text, column in zip(texts, found, strict=True)}
         )

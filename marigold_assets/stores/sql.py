@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import date, datetime
 
@@ -70,6 +71,16 @@ def hash_aggregates(columns: Sequence[Column]) -> str:
     return ", ".join(["count(*)", f"sum(hash({', '.join(hashed)}))", *per_column])
 
 
+_BEFORE_QUERY = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+_QUERY_WORD = re.compile(r"(?:select|from|values|with|table|pivot|unpivot)\b", re.IGNORECASE)
+
+
+def is_query(text: str) -> bool:
+    """Whether a statement starts as one that makes rows of its own; SHOW, DESCRIBE and the like only tell of others."""
+    start = _BEFORE_QUERY.match(text)
+    return _QUERY_WORD.match(text, start.end() if start else 0) is not None
+
+
 LOSSY_MARK = "marigold:lossy:"
 """Starts the message that :func:`guarded_cast` raises inside the database."""
 
@@ -89,3 +100,12 @@ def guarded_cast(name: str, *, source_type: str, target_type: str) -> str:
         f"CASE WHEN TRY_CAST({cast} AS {source_type}) IS NOT DISTINCT FROM {quoted} THEN {cast}"
         f" ELSE error({mark} || CAST({quoted} AS VARCHAR)) END"
     )
+
+
+def lossy_value(message: str) -> tuple[str, str, str, str] | None:
+    """What :func:`guarded_cast` found, from the message of the error: column, its type, the target type, the value."""
+    _, mark, rest = message.partition(LOSSY_MARK)
+    if not mark:
+        return None
+    column, source_type, target_type, value = rest.split("\x1f", 3)
+    return column, source_type, target_type, value

@@ -8,7 +8,8 @@ slice, it lies outside, and everything is rolled back, the delete included.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import duckdb
@@ -30,9 +31,11 @@ from marigold_assets.model import (
     Provenance,
     Receipt,
     SwapOptions,
+    fold,
 )
-from marigold_assets.stores import alignment, fence, ledger, sql
+from marigold_assets.stores import alignment, fence, ledger, sql, standin
 from marigold_assets.stores.base import Query, Rows, refuse_twin
+from marigold_assets.stores.connection import returned_sql
 from marigold_assets.stores.measure import Measure, measure
 from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, Predicate, key_casts, predicate, zone_of
 from marigold_assets.stores.session import Session
@@ -71,6 +74,7 @@ class SwapJob:
     options: SwapOptions
     consumed: bool = field(default=False, init=False)
     _staged: bool = field(default=False, init=False)
+    _stand_ins: dict[str, str] = field(default_factory=dict, init=False)
 
     def run(self, session: Session) -> tuple[Receipt, ...]:
         """Swap and commit; closing the connection without a commit rolls everything back.
@@ -135,16 +139,17 @@ class SwapJob:
     def _source_columns(self, session: Session) -> tuple[Column, ...]:
         where = self.slices[0].where
         if isinstance(self.rows, Query):
-            _refuse_unless_select(session, self.rows, self.slices[0])
-            found = session.described(f"DESCRIBE {self.rows.sql}")
+            with returned_sql():
+                _refuse_unless_select(session, self.rows, self.slices[0])
+                found = session.described(f"DESCRIBE {self.rows.sql}")
         else:
             given = tuple(Column(name=f.name, type=str(f.type)) for f in self.rows.schema)
             alignment.refuse_unusable_names(given, where)  # DuckDB would give the second of two equal names another
             session.connection.register("marigold_shape", self.rows.schema.empty_table())
             found = session.described("DESCRIBE SELECT * FROM marigold_shape")
             session.connection.unregister("marigold_shape")
-            nulls = {f.name: name for f in self.rows.schema if (name := _type_of_nothing(f.type)) is not None}
-            found = tuple(Column(name=c.name, type=nulls.get(c.name, c.type)) for c in found)
+            pairs = zip(found, self.rows.schema, strict=True)
+            found = tuple(Column(name=c.name, type=standin.with_nothing(c.type, f.type)) for c, f in pairs)
         alignment.refuse_unusable_names(found, where)
         return found
 
@@ -156,9 +161,10 @@ class SwapJob:
         """
         table = session.table_columns(self.slices[0].table)
         if table is None:
+            self._stand_ins = self._find_stand_ins(session, source)
             return None
-        candidates = alignment.untyped_candidates(table, source)
-        untyped = [column.name for column in candidates if not self._has_values(session, column)]
+        marked = frozenset() if set(source) <= set(table) else session.marked_columns(self.slices[0].table)
+        untyped = self._first_types(session, alignment.untyped_candidates(table, source, marked))
         where, evolve = self.slices[0].where, self.options.evolve
         try:
             fit = alignment.align(table, source, where=where, evolve=evolve, untyped=untyped)
@@ -167,6 +173,9 @@ class SwapJob:
         if not fit.alters_table:
             return table
         types = {column.name: column.type for column in table}
+        undecided = {
+            c.name for c in table for s in source if fold(s.name) == fold(c.name) and standin.has_nothing(s.type)
+        }
         session.execute("begin alter", "BEGIN TRANSACTION")
         fence.touch_counter(session.fenced)
         self._refuse_if_overtaken(session)
@@ -176,35 +185,48 @@ class SwapJob:
             return table
         self._refuse_retyping_values(session, table, fit.retypings)
         for column in fit.additions:
-            session.execute("add column", f"ALTER TABLE {self._table(session)} ADD COLUMN {_declared(column)}")
+            self._alter(session, "add column", column, f"ADD COLUMN {self._declared(column)}")
+        for column in fit.retypings:
+            using = standin.retyped(Column(name=column.name, type=types[column.name]), column.type)
+            self._alter(session, "retype column", column, _new_type(column, using))
+            if column.name in marked - undecided:
+                self._alter(
+                    session, "unmark column", column, f"ALTER COLUMN {sql.identifier(column.name)} DROP DEFAULT"
+                )
+        types.update((column.name, column.type) for column in fit.retypings)
         for column in fit.widenings:
             using = sql.guarded_cast(column.name, source_type=types[column.name], target_type=column.type)
-            session.execute("widen column", self._alter_type(session, column, using))
-        for column in fit.retypings:
-            empty = f"CASE WHEN {sql.identifier(column.name)} IS NOT NULL THEN [] END"
-            using = empty if types[column.name].endswith("[]") else "NULL"
-            session.execute("retype column", self._alter_type(session, column, using))
+            self._alter(session, "widen column", column, _new_type(column, using))
         session.execute("commit alter", "COMMIT")
         return session.table_columns(self.slices[0].table)
 
-    def _alter_type(self, session: Session, column: Column, using: str) -> str:
-        altered = f"ALTER TABLE {self._table(session)} ALTER COLUMN {sql.identifier(column.name)}"
-        return f"{altered} TYPE {column.type} USING {using}"
+    def _first_types(
+        self, session: Session, candidates: Sequence[tuple[Column, str, Sequence[standin.Path]]]
+    ) -> dict[str, str]:
+        found = {}
+        for column, kind, places in candidates:
+            each = {place: standin.filled(kind, column.type, [place]) for place in places}
+            free = [place for place, wanted in each.items() if not self._holds_value(session, column, wanted)]
+            if free:
+                found[column.name] = standin.filled(kind, column.type, free)
+        return found
 
-    def _has_values(self, session: Session, column: Column) -> bool:
-        query = f"SELECT 1 FROM {self._table(session)} WHERE {sql.identifier(column.name)} IS NOT NULL LIMIT 1"
+    def _alter(self, session: Session, label: str, column: Column, change: str) -> None:
+        try:
+            session.execute(label, f"ALTER TABLE {self._table(session)} {change}")
+        except duckdb.Error as error:
+            raise alignment.alteration_error(error, column, self.slices[0].where) or error from None
+
+    def _holds_value(self, session: Session, column: Column, wanted: str) -> bool:
+        condition = standin.holds_value(column, wanted)
+        query = f"SELECT 1 FROM {self._table(session)} WHERE {condition} LIMIT 1"
         return bool(session.execute("look for a value", query))
 
     def _refuse_retyping_values(self, session: Session, table: Sequence[Column], retypings: Sequence[Column]) -> None:
-        """A column of nothing but NULL, or of empty lists, got its type by chance and may take the first real one."""
+        """What holds nothing but NULL, or empty lists, got its type by chance and may take the first real one."""
         by_name = {column.name: column for column in table}
         for column in retypings:
-            value = sql.identifier(column.name)
-            if by_name[column.name].type.endswith("[]") and column.type.endswith("[]"):
-                value = f"nullif(len({value}), 0)"
-            query = f"SELECT count({value}) FROM {self._table(session)}"
-            [(values,)] = session.execute("look for values", query)
-            if values:
+            if self._holds_value(session, by_name[column.name], column.type):
                 raise alignment.kind_mismatch(column, by_name[column.name], self.slices[0].where)
 
     def _pass_fence(self, session: Session) -> int:
@@ -242,11 +264,33 @@ class SwapJob:
         slice_ = self.slices[0]
         if table is None:
             session.execute("create schema", f"CREATE SCHEMA IF NOT EXISTS {session.schema(slice_.table.schema)}")
-            declared = ", ".join(_declared(column) for column in source)
+            declared = ", ".join(self._declared(column) for column in source)
             session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table(session)} ({declared})")
             table = session.table_columns(slice_.table) or ()
         fit = alignment.align(table, source, where=slice_.where, evolve=self.options.evolve)
+        if fit.alters_table:  # not any more: what does not fit the table as it is now is refused
+            fit = alignment.align(table, source, where=slice_.where, evolve=False)
+            self._refuse_retyping_values(session, table, fit.retypings)
         return table, ", ".join(fit.selection)
+
+    def _declared(self, column: Column) -> str:
+        doubtful = not isinstance(self.rows, pa.Table)
+        return standin.declared(column, doubtful=doubtful, kind=self._stand_ins.get(column.name))
+
+    def _find_stand_ins(self, session: Session, source: Sequence[Column]) -> dict[str, str]:
+        """Types for columns of nothing but NULL over which the partition expressions can be evaluated."""
+        found: dict[str, str] = {}
+        for condition in self.slices[0].conditions:
+            one = replace(self.slices[0], conditions=(condition,))
+            names = set(standin.undecided(source, condition.expression)) - found.keys()
+            for kind in standin.kinds_for(condition) if names else ():
+                tried = {**found, **dict.fromkeys(names, kind)}
+                row = tuple(Column(name=c.name, type=tried.get(c.name, standin.decided(c.type))) for c in source)
+                with suppress(duckdb.Error, ConfigurationError):
+                    predicate((one,), session.expression_types((one,), row, of_row=True))
+                    found = tried
+                    break
+        return found
 
     def _stage_if_circular(self, session: Session) -> None:
         """Run a query before the rows are deleted that it may read, whatever way it names their table."""
@@ -264,10 +308,10 @@ class SwapJob:
         return int(inserted)
 
     def _lossy(self, error: duckdb.Error) -> MarigoldError | None:
-        _, mark, rest = str(error).partition(sql.LOSSY_MARK)
-        if not mark:
+        lossy = sql.lossy_value(str(error))
+        if lossy is None:
             return None
-        column, source_type, target_type, value = rest.split("\x1f", 3)
+        column, source_type, target_type, value = lossy
         return LossyCastError(
             f"column {column!r}: {source_type} value {value!r} does not fit {target_type}, the type in the table",
             remedy=f"round or convert the column to {target_type} yourself, or let the table widen with"
@@ -330,16 +374,6 @@ def _in_batches(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBa
     return pa.Table.from_batches(rows.to_batches(max_chunksize=_BATCH_ROWS), schema=rows.schema)
 
 
-def _type_of_nothing(kind: pa.DataType) -> str | None:
-    """The type of a column of nothing but NULL, or of empty lists, which DuckDB before 2.0 makes one of INTEGER."""
-    if pa.types.is_null(kind):
-        return '"NULL"'
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _type_of_nothing(kind.value_type)
-        return f"{inner}[]" if inner else None
-    return None
-
-
 def _query(session: Session, slice_: PartitionSlice, types: ExpressionTypes, columns: Sequence[Column]) -> str:
     if not slice_.conditions:
         return sql.select(session.name(slice_.table), None, None)
@@ -350,16 +384,16 @@ def _query(session: Session, slice_: PartitionSlice, types: ExpressionTypes, col
     return f"SET TimeZone = {sql.string(zone_of([slice_]))}; {query}" if zoned else query
 
 
-def _declared(column: Column) -> str:
-    kind = alignment.STAND_IN if column.type in alignment.NULL_TYPES else column.type
-    return f"{sql.identifier(column.name)} {kind}"
+def _new_type(column: Column, using: str) -> str:
+    return f"ALTER COLUMN {sql.identifier(column.name)} TYPE {column.type} USING {using}"
 
 
 def _refuse_unless_select(session: Session, query: Query, slice_: PartitionSlice) -> None:
     statements = session.connection.extract_statements(query.sql)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+    one = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
+    if not one or not sql.is_query(query.sql):
         raise ConfigurationError(
-            "the SQL returned is not one SELECT statement",
-            remedy="return exactly one SELECT, without a semicolon; the swap itself inserts its rows",
+            "the SQL returned is not one SELECT, VALUES or FROM statement",
+            remedy="return exactly one of these, without a semicolon; the swap itself inserts its rows",
             **slice_.where,
         )

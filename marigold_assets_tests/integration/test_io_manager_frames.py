@@ -145,6 +145,14 @@ def test_sql_may_read_the_very_partition_that_it_replaces(warehouse):
         "SELECT * FROM no_such_table",
         "DELETE FROM s.t",
         "s.t",
+        "SHOW TABLES",
+        "show s.t",
+        "-- what is there?\nDESCRIBE s.t",
+        "/* s.t */ ( describe s.t )",
+        "SUMMARIZE s.t",
+        "PRAGMA table_info('s.t')",
+        "EXPLAIN SELECT 1",
+        "CALL pragma_version()",
     ],
 )
 def test_text_that_is_no_single_select_is_refused(warehouse, sql):
@@ -152,6 +160,50 @@ def test_text_that_is_no_single_select_is_refused(warehouse, sql):
     line = warehouse.refused(asset_of(lambda key: sql), key=D1)
     assert "'s/t'" in line
     assert "Remedy" in line
+
+
+@pytest.mark.parametrize("sql", ["SHOW TABLES", "DESCRIBE s.t", "SUMMARIZE s.t", "(SHOW DATABASES)"])
+def test_sql_that_only_tells_of_tables_makes_no_first_table(warehouse, sql):
+    warehouse.refused(dg.asset(key=["s", "whole"])(lambda: sql))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "FROM s.t",
+        "TABLE s.t",
+        "(SELECT * FROM s.t)",
+        "WITH x AS (FROM s.t) SELECT * FROM x",
+        "/* why */ -- and how\n select * from s.t",
+        "SELECT * FROM (VALUES (TIMESTAMP '2024-01-01', 1, 'a'), (TIMESTAMP '2024-01-01', 2, NULL)) AS x (d, v, name)",
+    ],
+)
+def test_every_form_of_a_query_is_taken(warehouse, sql):
+    warehouse.materialize(asset_of(arrow_table), key=D1)
+    warehouse.materialize(asset_of(lambda key: sql), key=D1)
+    assert warehouse.rows("SELECT v, name FROM s.t ORDER BY v") == [(1, "a"), (2, None)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "word"),
+    [
+        ("SELECT d, v, name FROM s.t AS a, s.t AS b", "Ambiguous reference"),
+        ("SELECT d, v, nam AS name FROM s.t", "nam"),
+        ("SELECT d, v, no_such_function(name) AS name FROM s.t", "no_such_function"),
+        ("SELECT d, ? AS v, name FROM s.t", "parameters"),
+        ("SELECT * FROM 'nope.csv'", "nope.csv"),
+        ("FROM read_parquet('/nope/x.parquet')", "/nope/x.parquet"),
+    ],
+)
+def test_a_fault_in_the_sql_returned_is_told_as_that_and_nothing_else(warehouse, sql, word):
+    warehouse.materialize(asset_of(arrow_table), key=D1)
+    line = warehouse.refused(asset_of(lambda key: sql), key=D1)
+    assert word in line
+    assert "the SQL returned" in line
+    assert "partition_expr" not in line
+    assert "DESCRIBE" not in line
+    assert "'s/t'" in line
+    assert f"'{D1}'" in line
 
 
 @pytest.mark.parametrize("annotation", [list, int, dict[int, pd.DataFrame], pd.Series, dict[str, int]])

@@ -186,6 +186,15 @@ def test_a_first_day_of_nulls_does_not_decide_the_types(warehouse, write):
     ]
 
 
+def test_an_untyped_empty_first_day_does_not_decide_how_the_table_is_cut(warehouse, table, write, read):
+    table.frames[D1] = pd.DataFrame(columns=["d", "v"])
+    write(D1)
+    assert len(read(D1)) == 0
+    write(D2, v=["x"])
+    write(D1)
+    assert read(D2)["v"].tolist() == ["x"]
+
+
 def test_a_frame_without_any_column_is_refused(table, refused):
     table.frames[D1] = pd.DataFrame()
     assert "no columns" in refused(D1)
@@ -223,8 +232,32 @@ def test_integers_that_a_widened_column_could_not_hold_are_refused(warehouse):
     table.day(D1, amount=[2**53 + 1])
     warehouse.materialize(table.asset, key=D1)
     table.day(D2, amount=[1.5])
-    warehouse.refused(table.asset, key=D2)
+    line = warehouse.refused(table.asset, key=D2)
+    assert f"'amount' would have to become DOUBLE for the rows, but holds the BIGINT value '{2**53 + 1}'" in line
+    assert "marigold:" not in line
+    assert f"'{D2}'" in line
     assert warehouse.rows("SELECT amount FROM s.t") == [(2**53 + 1,)]
+
+
+@pytest.mark.parametrize(
+    "tie",
+    [
+        "CREATE INDEX i ON s.t (amount)",
+        "CREATE OR REPLACE TABLE s.t (d TIMESTAMP, amount INTEGER UNIQUE)",
+        "CREATE OR REPLACE TABLE s.t (d TIMESTAMP, amount INTEGER CHECK (amount < 9))",
+        "CREATE OR REPLACE TABLE s.t (d TIMESTAMP, amount INTEGER, twice INTEGER AS (amount * 2))",
+    ],
+)
+def test_a_column_that_cannot_widen_because_something_depends_on_it_is_named(warehouse, tie):
+    table = Table(metadata={"marigold/evolve": True})
+    table.day(D1, amount=[1])
+    warehouse.materialize(table.asset, key=D1)
+    warehouse.rows(tie)
+    table.day(D2, amount=[1.5], **({"twice": [3]} if "twice" in tie else {}))
+    line = warehouse.refused(table.asset, key=D2)
+    assert "'amount' would have to become DOUBLE" in line
+    assert "an index, a constraint or a generated column" in line
+    assert f"'{D2}'" in line
 
 
 def test_decimals_come_back_exactly_and_wider_ones_are_refused_or_widen_the_column(warehouse, write, refused, read):

@@ -53,7 +53,7 @@ def test_a_missing_column_is_refused_even_when_the_table_may_grow():
 
 def test_an_added_column_grows_the_table_on_request():
     found = fit({"a": "INTEGER"}, {"a": "INTEGER", "b": "DATE", "c": '"NULL"'}, evolve=True)
-    assert found.additions == (Column(name="b", type="DATE"), Column(name="c", type="INTEGER"))
+    assert found.additions == (Column(name="b", type="DATE"), Column(name="c", type='"NULL"'))
 
 
 @pytest.mark.parametrize(
