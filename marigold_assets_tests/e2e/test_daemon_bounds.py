@@ -60,7 +60,7 @@ class Sampler:
 
 def test_a_backfill_keeps_within_its_bound_and_production_starts_at_once(rig, helpers):
     sampler = Sampler(rig)
-    hold = rig.room / "hold@every backfill"
+    hold, hold_ranges = rig.room / "hold@backfill", rig.room / "hold@asset_partition_range_start"
     hold.touch()
     with rig.user_interface() as launch:
         wanted = {"assetSelection": [{"path": ["spare"]}], "partitionNames": DAYS}
@@ -86,12 +86,16 @@ def test_a_backfill_keeps_within_its_bound_and_production_starts_at_once(rig, he
         assert len(runs_of_backfill(dg.DagsterRunStatus.QUEUED)) == len(DAYS) - bound
 
         # Ranges that do not belong to a backfill any more have a bound of their own, beside the full one.
-        ranges = []
-        for day in DAYS[: LIMITS["dagster/asset_partition_range_start"] + 1]:
+        ranges, range_bound = [], LIMITS["dagster/asset_partition_range_start"]
+        hold_ranges.touch()
+        for day in DAYS[: range_bound + 1]:
             wanted = helpers.plain_run("spare_together", day)
             tags = {f"dagster/asset_partition_range_{end}": day for end in ("start", "end")}
             wanted["executionMetadata"]["tags"] = [{"key": key, "value": value} for key, value in tags.items()]
             ranges.append(launch(helpers.LAUNCH_RUN, executionParams=wanted)["run"]["runId"])
+        both = bound + 1 + range_bound
+        sampler.wait_for(lambda: len(rig.arrived("spare", "*")) == both, "the ranges to fill their bound", helpers)
+        hold_ranges.unlink()
         sampler.wait_for(lambda: all(map(rig.succeeded, ranges)), "the ranges", helpers)
         assert len(runs_of_backfill(dg.DagsterRunStatus.QUEUED)) == len(DAYS) - bound
 
