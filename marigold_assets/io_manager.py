@@ -155,7 +155,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
                 step=context.step_key if step is not None else None,
                 backfill_id=step.dagster_run.tags.get(BACKFILL_TAG) if step is not None else None,
             ),
-            options=partitions.swap_options(context.definition_metadata),
+            options=partitions.swap_options(context.definition_metadata or {}, slices[0].where),
         )
 
     def _table(

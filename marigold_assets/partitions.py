@@ -33,11 +33,31 @@ def table_of_output(name: str, metadata: Mapping[str, Any], configured_schema: s
     return TableName(schema=str(schema), name=str(metadata.get("table") or name))
 
 
-def swap_options(metadata: Mapping[str, Any]) -> SwapOptions:
-    """What an asset opts in to by its metadata."""
-    renamed = metadata.get(RENAMED_FROM) or ()
-    former = (renamed,) if isinstance(renamed, str) else tuple(str(name) for name in renamed)
-    return SwapOptions(evolve=bool(metadata.get(EVOLVE)), renamed_from=former)
+def swap_options(metadata: Mapping[str, Any], where: Where) -> SwapOptions:
+    """What an asset opts in to by its metadata.
+
+    Raises:
+        ConfigurationError: One of the values says nothing of the kind.
+    """
+    evolve, renamed = _plain(metadata.get(EVOLVE)), _plain(metadata.get(RENAMED_FROM))
+    if not isinstance(evolve, bool | None):
+        raise ConfigurationError(
+            f"{EVOLVE} is {evolve!r}, which is neither True nor False",
+            remedy=f'set metadata={{"{EVOLVE}": True}} on the asset, or leave it out',
+            **where,
+        )
+    former = (renamed,) if isinstance(renamed, str) else renamed or ()
+    if not isinstance(former, Sequence) or not all(isinstance(name, str) for name in former):
+        raise ConfigurationError(
+            f"{RENAMED_FROM} is {renamed!r}, which is no asset key",
+            remedy=f'set metadata={{"{RENAMED_FROM}": "<former key, such as sales/daily>"}} on the asset',
+            **where,
+        )
+    return SwapOptions(evolve=bool(evolve), renamed_from=tuple(former))
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, dg.MetadataValue) else value
 
 
 def whole_table(table: TableName, owner: str) -> PartitionSlice:

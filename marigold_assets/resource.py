@@ -135,7 +135,7 @@ class FencedPartitionResource(DuckDBResource):
                     step=str(context.op_execution_context.op_handle),
                     backfill_id=context.run.tags.get("dagster/backfill"),
                 ),
-                options=partitions.swap_options(context.assets_def.specs_by_key[key].metadata),
+                options=partitions.swap_options(context.assets_def.specs_by_key[key].metadata, slices[0].where),
             )
         return self._reported(context, key, receipts, frames.described_columns(rows), metadata or {})
 

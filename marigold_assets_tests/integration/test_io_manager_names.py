@@ -102,6 +102,26 @@ def test_a_renamed_asset_takes_its_table_over_when_it_says_so(warehouse):
     warehouse.refused(daily(["s", "t"]), key=D1)
 
 
+@pytest.mark.parametrize("metadata", [{"marigold/evolve": "yes"}, {"marigold/evolve": 1}, {"marigold/renamed_from": 7}])
+def test_metadata_that_says_nothing_of_the_kind_is_refused(warehouse, metadata):
+    [name] = metadata
+    line = warehouse.refused(daily(["s", "t"], metadata=metadata), key=D1)
+    assert f"asset 's/t', partition '{D1}', table 's.t': {name} is" in line
+
+
+@pytest.mark.parametrize("value", [True, dg.MetadataValue.bool(True)])
+def test_metadata_may_be_plain_or_typed(warehouse, value):
+    warehouse.materialize(daily(["s", "t"]), key=D1)
+    grown = {"marigold/evolve": value, "marigold/renamed_from": dg.MetadataValue.text("s/before")}
+
+    @dg.asset(key=["s", "t"], partitions_def=DAYS, metadata={"partition_expr": "d", **grown})
+    def more(context):
+        return pd.DataFrame({"d": [pd.Timestamp(context.partition_key)], "v": [1], "w": [2]})
+
+    warehouse.materialize(more, key=D2)
+    assert warehouse.rows("SELECT w FROM s.t ORDER BY d") == [(None,), (2,)]
+
+
 def test_an_op_never_takes_the_table_of_an_asset(warehouse):
     warehouse.materialize(daily(["s", "t"]), key=D1)
 
