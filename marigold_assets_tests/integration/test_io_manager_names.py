@@ -6,6 +6,8 @@ import dagster as dg
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 D1, D2 = "2024-01-01", "2024-01-02"
 
