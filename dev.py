@@ -11,6 +11,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,8 @@ def market(port: str | None, others: list[str]) -> int:
     # From the instance's own folder: in the project's, .env would override a DAGSTER_HOME that was set.
     os.chdir(home)
     sys.stdout.flush()
+    # A script that starts this in the background has it ignore Ctrl-C, and Dagster would ignore SIGTERM likewise.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execve(binaries / "dagster", ["dagster", *arguments, *others], variables)  # noqa: S606
 
 
