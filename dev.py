@@ -116,7 +116,7 @@ def test(where: str, others: list[str], *, quick: bool) -> int:
         parts = [[*SHARING, "-m", SHARED], ["-m", ALONE]]
     for name in {"both": (NEWEST, OLDEST), "newest": (NEWEST,), "oldest": (OLDEST,)}[where]:
         suites = [f"{TESTS}/{suite}" for suite in SUITES_ON_OLDEST] if name == OLDEST and not chosen else []
-        python = environment(name) / "python"
+        python = str(environment(name) / "python")
         for part in parts:
             print(f"== {LOCKS[name]}: pytest {shlex.join(part)}", flush=True)
             command = [python, "-m", "pytest", *part, *suites]
