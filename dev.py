@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,8 +31,13 @@ LOCKED_FOR_PYTHON = "3.11"
 
 # The store's contract has to hold on the oldest duckdb and on the other pandas; the rest does not depend on
 # them.
-SUITES_ON_OLDEST = ("contract", "unit", "property", "integration")
-QUICK = "not processes and not daemon and not browser and not stress"
+SUITES_ON_OLDEST = ("contract", "unit", "property", "integration", "market")
+
+# Tests that kill, pause, time or overload real processes run one after another; all others share the cores.
+ALONE = "processes or daemon or browser or stress"
+QUICK = f"not (slow or {ALONE})"
+SHARED = f"not ({ALONE})"
+SHARING = ("-n", "2", "--dist", "worksteal")
 PYTEST_FOUND_NO_TEST = 5
 
 
@@ -39,13 +46,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str, *, own_help: bool = False) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, description=text, allow_abbrev=False, add_help=not own_help)
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, allow_abbrev=False)
 
     market_parser = command("market", "open Marigold Market in Dagster's user interface, on this machine only")
     market_parser.add_argument("--port", help="default: 3000, or another one if that is taken")
-    week_text = "materialize a week of the market without a user interface, and print the report"
-    command("week", week_text, own_help=True)
+    week_parser = command("week", "materialize some days of the market headless, and print the report")
+    week_parser.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day; default: 2024-12-23")
+    week_parser.add_argument("--days", metavar="N", help="how many days; default: 7")
     test_parser = command("test", "run the tests; other arguments go to pytest")
     test_parser.add_argument("--quick", action="store_true", help="the part that takes less than a minute")
     test_parser.add_argument("--on", choices=("both", "newest", "oldest"), help="which locked environment")
@@ -57,7 +65,9 @@ def main() -> int:
         return market(options.port, others)
     if options.command == "test":
         return test(options.on or ("newest" if options.quick else "both"), others, quick=options.quick)
-    return {"week": week, "lint": lint, "lock": lock}[options.command](others)
+    if options.command == "week":
+        return week(options.first, options.days, others)
+    return {"lint": lint, "lock": lock}[options.command](others)
 
 
 def market(port: str | None, others: list[str]) -> int:
@@ -79,12 +89,16 @@ def market(port: str | None, others: list[str]) -> int:
     # From the instance's own folder: in the project's, .env would override a DAGSTER_HOME that was set.
     os.chdir(home)
     sys.stdout.flush()
+    # A script that starts this in the background has it ignore Ctrl-C, and Dagster would ignore SIGTERM likewise.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execve(binaries / "dagster", ["dagster", *arguments, *others], variables)  # noqa: S606
 
 
-def week(others: list[str]) -> int:
+def week(first: str | None, days: str | None, others: list[str]) -> int:
     """Materialize some days headless, in the history that `market` shows."""
     command = [str(environment(NEWEST) / "python"), "-m", "marigold_assets.market", *others]
+    command += ["--from", first] if first else []
+    command += ["--days", days] if days else []
     return subprocess.run(command, check=False, cwd=PROJECT, env=with_dagster_home()).returncode
 
 
@@ -94,15 +108,21 @@ def test(where: str, others: list[str], *, quick: bool) -> int:
     # The tests make their own instances, and must never find that of a person.
     variables = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
     chosen = any((PROJECT / argument.split("::")[0]).exists() for argument in others)
+    if quick:
+        parts = [[*SHARING, *others, "-m", QUICK]]
+    elif others:
+        parts = [others]
+    else:
+        parts = [[*SHARING, "-m", SHARED], ["-m", ALONE]]
     for name in {"both": (NEWEST, OLDEST), "newest": (NEWEST,), "oldest": (OLDEST,)}[where]:
-        command = [str(environment(name) / "python"), "-m", "pytest", *others]
-        command += ["-m", QUICK] if quick else []
-        if name == OLDEST and not chosen:
-            command += [f"{TESTS}/{suite}" for suite in SUITES_ON_OLDEST if (PROJECT / TESTS / suite).exists()]
-        print(f"== {LOCKS[name]}", flush=True)
-        code = subprocess.run(command, check=False, cwd=PROJECT, env=variables).returncode
-        # A selection may hit tests of one environment only.
-        failed = failed or (0 if code == PYTEST_FOUND_NO_TEST and others else code)
+        suites = [f"{TESTS}/{suite}" for suite in SUITES_ON_OLDEST] if name == OLDEST and not chosen else []
+        python = str(environment(name) / "python")
+        for part in parts:
+            print(f"== {LOCKS[name]}: pytest {shlex.join(part)}", flush=True)
+            command = [python, "-m", "pytest", *part, *suites]
+            code = subprocess.run(command, check=False, cwd=PROJECT, env=variables).returncode
+            # A selection may hit tests of one environment only.
+            failed = failed or (0 if code == PYTEST_FOUND_NO_TEST and others else code)
     return failed
 
 
@@ -151,21 +171,35 @@ def environment(name: str) -> Path:
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return binaries
 
-    print(f"making {name} from {lock_file.name} ...", flush=True)
+    uv = working_uv()
+    try:
+        make(name, uv)
+    except SystemExit as failure:
+        if uv is None:
+            raise
+        print(f"{failure}; now without uv", flush=True)
+        make(name, None)
+    # Last, so that an environment that was cut off half-way is made again.
+    stamp.write_text(wanted, encoding="utf-8")
+    return binaries
+
+
+def make(name: str, uv: str | None) -> None:
+    """Make a virtual environment and fill it from its lock, with uv or else with what Python brings."""
+    folder, lock_file = PROJECT / name, PROJECT / LOCKS[name]
+    python = folder / "bin" / "python"
+    print(f"making {name} from {lock_file.name} with {'uv' if uv else 'pip'}, about a minute ...", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    uv, python = working_uv(), binaries / "python"
     if uv is not None:
         run(uv, "venv", "--quiet", "--python", sys.executable, folder)
-        install = [uv, "pip", "install", "--quiet", "--python", str(python)]
+        # As pip does. Otherwise every process compiles Dagster anew where PYTHONDONTWRITEBYTECODE is set.
+        install = [uv, "pip", "install", "--quiet", "--python", str(python), "--compile-bytecode"]
     else:
         run(sys.executable, "-m", "venv", folder)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # A lock is complete. Resolving it again could only find something else.
     run(*install, "--no-deps", "--require-hashes", "--requirement", lock_file)
     run(*install, "--no-deps", "--no-build-isolation", "--editable", PROJECT)
-    # Last, so that an environment that was cut off half-way is made again.
-    stamp.write_text(wanted, encoding="utf-8")
-    return binaries
 
 
 def working_uv() -> str | None:

@@ -34,12 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # trace but the data.
     persistent = bool(os.environ.get("DAGSTER_HOME"))
     with dg.DagsterInstance.get() if persistent else dg.DagsterInstance.ephemeral() as instance:
-        problems = [problem for day in days for problem in _materialize(instance, day)]
-        problems = problems or list(_materialize(instance, None))
+        problems = list(_build_days(instance, days)) or list(_materialize(instance, None))
         if not problems:
-            _print_days(instance, days)
             _print_report(instance)
-    print(f"\nwarehouse: {WAREHOUSE}")
+    print(f"\nwarehouse: {WAREHOUSE}", flush=True)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
@@ -50,13 +48,34 @@ def _days(arguments: Sequence[str] | None) -> list[date]:
         prog="python -m marigold_assets.market",
         description="Materialize days of Marigold Market, then print the revenue report.",
     )
-    parser.add_argument("--from", dest="first", type=date.fromisoformat, default=_DEFAULT_FROM, metavar="YYYY-MM-DD")
-    parser.add_argument("--days", type=int, default=_DEFAULT_DAYS, metavar="N")
+    parser.add_argument(
+        "--from",
+        dest="first",
+        type=date.fromisoformat,
+        default=_DEFAULT_FROM,
+        metavar="YYYY-MM-DD",
+        help="first day; default: %(default)s",
+    )
+    parser.add_argument(
+        "--days", type=int, default=_DEFAULT_DAYS, metavar="N", help="how many days; default: %(default)s"
+    )
     options = parser.parse_args(arguments)
     last = options.first + timedelta(days=options.days - 1)
     if not FIRST_DAY <= options.first <= last < END_DAY:
         parser.error(f"the days have to lie in Marigold Market's calendar [{FIRST_DAY}, {END_DAY})")
     return [options.first + timedelta(days=n) for n in range(options.days)]
+
+
+def _build_days(instance: dg.DagsterInstance, days: Sequence[date]) -> Iterator[str]:
+    """Materialize day by day, and print at once what the warehouse then holds of each; yield what went wrong."""
+    print(f"{'day':<12}{'raw_orders':>12}{'daily_sales':>13}{'revenue':>14}", flush=True)
+    for day in days:
+        problems = list(_materialize(instance, day))
+        yield from problems
+        if not problems:
+            raw, sales = (_load(instance, asset, str(day)) for asset in ("raw_orders", "daily_sales"))
+            revenue = _money(int(sales["revenue_cents"].sum()))
+            print(f"{day!s:<12}{len(raw):>12,}{len(sales):>13,}{revenue:>14}", flush=True)
 
 
 def _materialize(instance: dg.DagsterInstance, day: date | None) -> Iterator[str]:
@@ -76,15 +95,6 @@ def _materialize(instance: dg.DagsterInstance, day: date | None) -> Iterator[str
     for evaluation in result.get_asset_check_evaluations():
         if not evaluation.passed:
             yield f"{what}: check {evaluation.check_name} failed: {evaluation.metadata}"
-
-
-def _print_days(instance: dg.DagsterInstance, days: Sequence[date]) -> None:
-    """Print, from the warehouse, how many rows each partition holds."""
-    print(f"{'day':<12}{'raw_orders':>12}{'daily_sales':>13}{'revenue':>14}")
-    for day in days:
-        raw, sales = (_load(instance, asset, str(day)) for asset in ("raw_orders", "daily_sales"))
-        revenue = _money(int(sales["revenue_cents"].sum()))
-        print(f"{day!s:<12}{len(raw):>12,}{len(sales):>13,}{revenue:>14}")
 
 
 def _print_report(instance: dg.DagsterInstance) -> None:

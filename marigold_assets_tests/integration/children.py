@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -49,9 +50,9 @@ def write_until_killed(path, rows_by_key, run_id):
 
 def write_days(path, keys, *, ready, go):
     """Swap several partitions one after the other, starting when everybody is ready."""
-    Path(ready, str(os.getpid())).touch()
-    with Path(go).open() as pipe:
-        pipe.read()
+    with Path(go).open() as gate:
+        Path(ready, str(os.getpid())).touch()
+        fcntl.flock(gate, fcntl.LOCK_SH)
     return [write(path, {key: int(key)}, run_id=key) for key in keys]
 
 

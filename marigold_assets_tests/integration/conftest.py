@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,21 +54,28 @@ class Warehouse:
         assert self.dump() == before
         return failure_of(result) if whole else failure_of(result).splitlines()[0]
 
-    def rows(self, query, *parameters):
+    @contextmanager
+    def connected(self):
+        """Gives a function that asks the file; each time to open it takes longer than to ask."""
         with duckdb.connect(self.path, config={"custom_user_agent": "dagster"}) as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            return connection.execute(query, list(parameters)).fetchall()
+            yield lambda query, *parameters: connection.execute(query, list(parameters)).fetchall()
+
+    def rows(self, query, *parameters):
+        with self.connected() as ask:
+            return ask(query, *parameters)
 
     def dump(self):
         """Everything that is stored in tables, but for claims and counters, which every attempt leaves."""
         if not Path(self.path).exists():
             return {}
-        names = self.rows(
-            "SELECT schema_name, table_name FROM duckdb_tables() WHERE (schema_name, table_name) NOT IN"
-            " (('marigold', 'counter'), ('marigold', 'claims')) ORDER BY ALL"
-        )
-        quoted = [".".join('"' + part.replace('"', '""') + '"' for part in name) for name in names]
-        found = {name: (self.rows(f"DESCRIBE {name}"), self.rows(f"FROM {name} ORDER BY ALL")) for name in quoted}
+        with self.connected() as ask:
+            names = ask(
+                "SELECT schema_name, table_name FROM duckdb_tables() WHERE (schema_name, table_name) NOT IN"
+                " (('marigold', 'counter'), ('marigold', 'claims')) ORDER BY ALL"
+            )
+            quoted = [".".join('"' + part.replace('"', '""') + '"' for part in name) for name in names]
+            found = {name: (ask(f"DESCRIBE {name}"), ask(f"FROM {name} ORDER BY ALL")) for name in quoted}
         return {name: rows for name, rows in found.items() if rows[1] or not name.startswith('"marigold"')}
 
     def events(self, key, partition=None):

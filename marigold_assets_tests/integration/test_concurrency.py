@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import fcntl
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,8 @@ from marigold_assets.errors import FencedOutError
 from marigold_assets.model import Attempt, Claim, TableName
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.testing.strategies import slice_of, table_of
+
+pytestmark = pytest.mark.processes
 
 TABLE = TableName(schema="sales", name="daily")
 
@@ -24,13 +25,13 @@ def path(tmp_path):
 def test_eight_processes_writing_different_partitions_of_a_new_file_all_succeed(processes, path, tmp_path):
     ready, go = tmp_path / "ready", tmp_path / "go"
     ready.mkdir()
-    os.mkfifo(go)
+    gate = go.open("w")
+    fcntl.flock(gate, fcntl.LOCK_EX)
 
     def start():
         while len(list(ready.iterdir())) < 8:
             started.wait(0.01)
-        with Path(go).open("w"):
-            pass
+        gate.close()  # unlocks it: whoever is late finds it open
 
     started = threading.Event()
     starter = threading.Thread(target=start)

@@ -12,6 +12,8 @@ from marigold_assets.model import TableName
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.testing.strategies import slice_of
 
+pytestmark = pytest.mark.processes
+
 TABLE = TableName(schema="sales", name="daily")
 KILLS = 200 if os.environ.get("MARIGOLD_STRESS") else 20
 

@@ -12,7 +12,7 @@ peer = pytest.importorskip("dagster_duckdb_pandas")
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 KEYS = [f"2024-01-{day:02}" for day in range(1, 32)]
-pytestmark = pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")]
 
 
 def days(version):

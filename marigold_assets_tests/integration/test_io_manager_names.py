@@ -9,6 +9,8 @@ import pytest
 from marigold_assets import FencedPartitionIOManager
 from marigold_assets_tests.integration.conftest import failure_of
 
+pytestmark = pytest.mark.slow
+
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 D1, D2 = "2024-01-01", "2024-01-02"
 

@@ -15,7 +15,9 @@ import pytest
 
 from marigold_assets.resource import FencedPartitionResource
 
-pytestmark = [  # Dagster's words about what these assets themselves use
+pytestmark = [
+    pytest.mark.slow,
+    # Dagster's words about what these assets themselves use
     pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`"),
     pytest.mark.filterwarnings("ignore:Class `MultiPartitionMapping`"),
 ]

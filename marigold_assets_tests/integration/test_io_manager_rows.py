@@ -428,6 +428,7 @@ def test_a_view_is_refused_as_a_target_and_left_as_it_is(warehouse, table, refus
     assert warehouse.rows("SELECT view_name FROM duckdb_views() WHERE NOT internal") == [("t",)]
 
 
+@pytest.mark.slow
 def test_a_file_does_not_grow_with_every_rerun(tmp_path):
     store, numbers, sizes = DuckDBStore(str(tmp_path / "market.duckdb")), np.random.default_rng(0), []
     for number in range(50):

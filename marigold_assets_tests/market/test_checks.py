@@ -11,6 +11,8 @@ import pytest
 from marigold_assets.market import assets
 from marigold_assets.market.orders import orders_of
 
+pytestmark = pytest.mark.slow
+
 DAILY = ["raw_orders", "daily_sales"]
 EVERYTHING = [*DAILY, "revenue_report"]
 EVE, CLOSED, AFTER = "2024-12-24", "2024-12-25", "2024-12-26"

@@ -38,6 +38,7 @@ def pinned(lock: str) -> dict[str, set[str]]:
         (["--help"], ["market", "week", "test", "lint", "lock"]),
         (["test", "--help"], ["--quick", "--on"]),
         (["market", "--help"], ["--port"]),
+        (["week", "--help"], ["--from", "--days"]),
     ],
 )
 def test_help_is_there_without_any_environment(arguments, words):
@@ -119,3 +120,28 @@ def test_an_environment_that_was_cut_off_half_way_is_made_again(dev, tmp_path, m
     for _ in range(2):
         with pytest.raises(SystemExit):
             dev.environment(".venv")
+
+
+@pytest.mark.parametrize("fails", ["venv", "install"])
+def test_where_uv_fails_pip_installs_the_same_lock_by_its_hashes(dev, tmp_path, monkeypatch, capsys, fails):
+    steps: list[tuple[str, ...]] = []
+
+    def run(*command: str | Path) -> None:
+        steps.append(tuple(map(str, command)))
+        if command[0] == "uv" and fails in command:
+            raise SystemExit("uv: no network")
+        (tmp_path / ".venv" / "bin").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(dev, "PROJECT", tmp_path)
+    monkeypatch.setattr(dev, "run", run)
+    monkeypatch.setattr(dev, "working_uv", lambda: "uv")
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "requirements.lock").write_text("one")
+    dev.environment(".venv")
+    by_pip = [step for step in steps if "pip" in step and step[0] != "uv"]
+    assert "--require-hashes" in by_pip[0]
+    assert "--editable" in by_pip[1]
+    assert capsys.readouterr().out.count("uv: no network") == 1
+    made = len(steps)
+    dev.environment(".venv")
+    assert len(steps) == made
