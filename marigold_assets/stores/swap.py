@@ -8,8 +8,7 @@ slice, it lies outside, and everything is rolled back, the delete included.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import duckdb
@@ -20,7 +19,6 @@ from marigold_assets.errors import (
     LossyCastError,
     MarigoldError,
     RowsOutsidePartitionError,
-    SchemaMismatchError,
 )
 from marigold_assets.model import (
     Attempt,
@@ -31,11 +29,10 @@ from marigold_assets.model import (
     Provenance,
     Receipt,
     SwapOptions,
-    fold,
 )
-from marigold_assets.stores import alignment, fence, ledger, sql, standin
+from marigold_assets.stores import fence, ledger, sql
 from marigold_assets.stores.base import Query, Rows, refuse_twin
-from marigold_assets.stores.connection import returned_sql
+from marigold_assets.stores.fitting import Fitting
 from marigold_assets.stores.measure import Measure, measure
 from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, Predicate, key_casts, predicate, zone_of
 from marigold_assets.stores.session import Session
@@ -74,7 +71,6 @@ class SwapJob:
     options: SwapOptions
     consumed: bool = field(default=False, init=False)
     _staged: bool = field(default=False, init=False)
-    _stand_ins: dict[str, str] = field(default_factory=dict, init=False)
 
     def run(self, session: Session) -> tuple[Receipt, ...]:
         """Swap and commit; closing the connection without a commit rolls everything back.
@@ -85,19 +81,20 @@ class SwapJob:
             duckdb.Error: Anything else failed before COMMIT.
         """
         fence.ensure_tables(session.fenced)
-        source = self._source_columns(session)
+        fitting = Fitting.of(session, self.slices[0], self.rows, evolve=self.options.evolve)
         if not isinstance(self.rows, Query):
             session.connection.register(_SOURCE, _in_batches(self.rows))
-        table = self._prepare_table(session, source)
+        self._alter_table(session, fitting)
         session.execute("begin", "BEGIN TRANSACTION")
         first_position = self._pass_fence(session)
         if replayed := self._already_committed(session):
             return self.receipts_of(replayed, replayed_now=True)
-        columns, selection = self._fit(session, table, source)
+        columns = fitting.ensure_table()
+        selection = fitting.selection(columns)
         types = session.expression_types(self.slices, columns)
         fence.refuse_equal_keys(session.fenced, self.slices, key_casts(self.slices, types))
         condition = predicate(self.slices, types)
-        if table is not None:
+        if not fitting.is_new:
             self._stage_if_circular(session)
         session.execute("delete", f"DELETE FROM {self._table(session)} WHERE {condition.sql}", condition.parameters)
         inserted = self._insert(session, selection)
@@ -136,98 +133,24 @@ class SwapJob:
             return f"({self.rows.sql.rstrip().rstrip(';')}\n)"
         return _SOURCE
 
-    def _source_columns(self, session: Session) -> tuple[Column, ...]:
-        where = self.slices[0].where
-        if isinstance(self.rows, Query):
-            with returned_sql():
-                _refuse_unless_select(session, self.rows, self.slices[0])
-                found = session.described(f"DESCRIBE {self.rows.sql}")
-        else:
-            given = tuple(Column(name=f.name, type=str(f.type)) for f in self.rows.schema)
-            alignment.refuse_unusable_names(given, where)  # DuckDB would give the second of two equal names another
-            session.connection.register("marigold_shape", self.rows.schema.empty_table())
-            found = session.described("DESCRIBE SELECT * FROM marigold_shape")
-            session.connection.unregister("marigold_shape")
-            pairs = zip(found, self.rows.schema, strict=True)
-            found = tuple(Column(name=c.name, type=standin.with_nothing(c.type, f.type)) for c, f in pairs)
-        alignment.refuse_unusable_names(found, where)
-        return found
-
-    def _prepare_table(self, session: Session, source: Sequence[Column]) -> tuple[Column, ...] | None:
-        """The table's columns, after changing them where that is wanted, in a transaction of its own.
+    def _alter_table(self, session: Session, fitting: Fitting) -> None:
+        """Change the table where the rows need it, in a transaction of its own.
 
         DuckDB before 2.0 refuses to commit a write to a table that the same transaction altered. What is committed
         here alone is harmless: a column full of NULL, or a wider type.
         """
-        table = session.table_columns(self.slices[0].table)
-        if table is None:
-            self._stand_ins = self._find_stand_ins(session, source)
-            return None
-        marked = frozenset() if set(source) <= set(table) else session.marked_columns(self.slices[0].table)
-        untyped = self._first_types(session, alignment.untyped_candidates(table, source, marked))
-        where, evolve = self.slices[0].where, self.options.evolve
-        try:
-            fit = alignment.align(table, source, where=where, evolve=evolve, untyped=untyped)
-        except SchemaMismatchError:
-            return table  # raised again behind the fence: a swap that is already in, or fenced out, is told that first
-        if not fit.alters_table:
-            return table
-        types = {column.name: column.type for column in table}
-        undecided = {
-            c.name for c in table for s in source if fold(s.name) == fold(c.name) and standin.has_nothing(s.type)
-        }
+        alteration = fitting.alteration()
+        if alteration is None:
+            return
         session.execute("begin alter", "BEGIN TRANSACTION")
         fence.touch_counter(session.fenced)
         self._refuse_if_overtaken(session)
         fence.refuse_later_commits(session.fenced, self.slices, self.attempt)
         if self._already_committed(session):
             session.execute("leave table", "ROLLBACK")
-            return table
-        self._refuse_retyping_values(session, table, fit.retypings)
-        for column in fit.additions:
-            self._alter(session, "add column", column, f"ADD COLUMN {self._declared(column)}")
-        for column in fit.retypings:
-            using = standin.retyped(Column(name=column.name, type=types[column.name]), column.type)
-            self._alter(session, "retype column", column, _new_type(column, using))
-            if column.name in marked - undecided:
-                self._alter(
-                    session, "unmark column", column, f"ALTER COLUMN {sql.identifier(column.name)} DROP DEFAULT"
-                )
-        types.update((column.name, column.type) for column in fit.retypings)
-        for column in fit.widenings:
-            using = sql.guarded_cast(column.name, source_type=types[column.name], target_type=column.type)
-            self._alter(session, "widen column", column, _new_type(column, using))
+            return
+        fitting.alter(alteration)
         session.execute("commit alter", "COMMIT")
-        return session.table_columns(self.slices[0].table)
-
-    def _first_types(
-        self, session: Session, candidates: Sequence[tuple[Column, str, Sequence[standin.Path]]]
-    ) -> dict[str, str]:
-        found = {}
-        for column, kind, places in candidates:
-            each = {place: standin.filled(kind, column.type, [place]) for place in places}
-            free = [place for place, wanted in each.items() if not self._holds_value(session, column, wanted)]
-            if free:
-                found[column.name] = standin.filled(kind, column.type, free)
-        return found
-
-    def _alter(self, session: Session, label: str, column: Column, change: str) -> None:
-        try:
-            session.execute(label, f"ALTER TABLE {self._table(session)} {change}")
-        except duckdb.Error as error:
-            raise alignment.alteration_error(error, column, self.slices[0].where) or error from None
-
-    def _holds_value(self, session: Session, column: Column, wanted: str) -> bool:
-        condition = standin.holds_value(column, wanted)
-        query = f"SELECT 1 FROM {self._table(session)} WHERE {condition} LIMIT 1"
-        return bool(session.execute("look for a value", query))
-
-    def _refuse_retyping_values(self, session: Session, table: Sequence[Column], retypings: Sequence[Column]) -> None:
-        """What holds nothing but NULL, or empty lists, got its type by chance and may take the first real one."""
-        by_name = {column.name: column for column in table}
-        for column in retypings:
-            if self._holds_value(session, by_name[column.name], column.type):
-                raise alignment.kind_mismatch(column, by_name[column.name], self.slices[0].where)
 
     def _pass_fence(self, session: Session) -> int:
         """Pass the fence by writing it.
@@ -255,41 +178,6 @@ class SwapJob:
                 remedy="derive a swap id from everything that makes a write unique (model.derive_swap_id)",
                 **self.slices[0].where,
             )
-        return found
-
-    def _fit(
-        self, session: Session, table: tuple[Column, ...] | None, source: Sequence[Column]
-    ) -> tuple[tuple[Column, ...], str]:
-        """Make sure that the table exists and say how to select the source for it."""
-        slice_ = self.slices[0]
-        if table is None:
-            session.execute("create schema", f"CREATE SCHEMA IF NOT EXISTS {session.schema(slice_.table.schema)}")
-            declared = ", ".join(self._declared(column) for column in source)
-            session.execute("create table", f"CREATE TABLE IF NOT EXISTS {self._table(session)} ({declared})")
-            table = session.table_columns(slice_.table) or ()
-        fit = alignment.align(table, source, where=slice_.where, evolve=self.options.evolve)
-        if fit.alters_table:  # not any more: what does not fit the table as it is now is refused
-            fit = alignment.align(table, source, where=slice_.where, evolve=False)
-            self._refuse_retyping_values(session, table, fit.retypings)
-        return table, ", ".join(fit.selection)
-
-    def _declared(self, column: Column) -> str:
-        doubtful = not isinstance(self.rows, pa.Table)
-        return standin.declared(column, doubtful=doubtful, kind=self._stand_ins.get(column.name))
-
-    def _find_stand_ins(self, session: Session, source: Sequence[Column]) -> dict[str, str]:
-        """Types for columns of nothing but NULL over which the partition expressions can be evaluated."""
-        found: dict[str, str] = {}
-        for condition in self.slices[0].conditions:
-            one = replace(self.slices[0], conditions=(condition,))
-            names = set(standin.undecided(source, condition.expression)) - found.keys()
-            for kind in standin.kinds_for(condition) if names else ():
-                tried = {**found, **dict.fromkeys(names, kind)}
-                row = tuple(Column(name=c.name, type=tried.get(c.name, standin.decided(c.type))) for c in source)
-                with suppress(duckdb.Error, ConfigurationError):
-                    predicate((one,), session.expression_types((one,), row, of_row=True))
-                    found = tried
-                    break
         return found
 
     def _stage_if_circular(self, session: Session) -> None:
@@ -382,18 +270,3 @@ def _query(session: Session, slice_: PartitionSlice, types: ExpressionTypes, col
     written = any(text.startswith("(") for text in types.sql.values())
     zoned = written and any(ExpressionKind.of(column.type) is ExpressionKind.INSTANT for column in columns)
     return f"SET TimeZone = {sql.string(zone_of([slice_]))}; {query}" if zoned else query
-
-
-def _new_type(column: Column, using: str) -> str:
-    return f"ALTER COLUMN {sql.identifier(column.name)} TYPE {column.type} USING {using}"
-
-
-def _refuse_unless_select(session: Session, query: Query, slice_: PartitionSlice) -> None:
-    statements = session.connection.extract_statements(query.sql)
-    one = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
-    if not one or not sql.is_query(query.sql):
-        raise ConfigurationError(
-            "the SQL returned is not one SELECT, VALUES or FROM statement",
-            remedy="return exactly one of these, without a semicolon; the swap itself inserts its rows",
-            **slice_.where,
-        )
