@@ -84,8 +84,9 @@ def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> Runnin
             f"'database' is a relative path, which means another file in every working directory; here it is"
             f" {store.connector.secrets.database}. Remedy: set an absolute path."
         )
-    with explained(context.instance, context.run.run_id, _known_place(context.instance, context.run)):
-        token = store.draw_token(context.run.run_id, _known_claims(context.instance, context.run))
+    planned = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(context.instance, context.run))
+    with explained(context.instance, context.run.run_id, _known_place(context.run, planned)):
+        token = store.draw_token(context.run.run_id, _known_claims(context.run, planned))
     return RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
 
 
@@ -100,14 +101,13 @@ def _disown_inherited_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> 
         instance.add_run_tags(run.run_id, {FENCED_OUT_BY_TAG: NOBODY, WILL_RETRY_ON_FAILURE_TAG: will_retry})
 
 
-def _known_place(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Where:
-    assets = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(instance, run))
+def _known_place(run: dg.DagsterRun, assets: Sequence[str]) -> Where:
     more = f" and {len(assets) - _SHOWN_ASSETS} more" if len(assets) > _SHOWN_ASSETS else ""
     key = run.tags.get(PARTITION_TAG) or run.tags.get(RANGE_START_TAG)
     return Where(asset=(", ".join(assets[:_SHOWN_ASSETS]) + more) or None, partition=key)
 
 
-def _known_claims(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[Claim]:
+def _known_claims(run: dg.DagsterRun, assets: Sequence[str]) -> list[Claim]:
     """What a run is known to write before any of its steps has started.
 
     A run of one partition claims it for all of its assets, but not the tables without partitions in the same run:
@@ -117,10 +117,7 @@ def _known_claims(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[Clai
     if RANGE_START_TAG in run.tags:
         return []
     key = run.tags.get(PARTITION_TAG)
-    return [
-        Claim(owner=owner_of(asset), partition_key=key)
-        for asset in sorted(dagster_internals.planned_asset_keys(instance, run))
-    ]
+    return [Claim(owner=asset, partition_key=key) for asset in assets]
 
 
 def claims_of_range_step() -> list[Claim]:

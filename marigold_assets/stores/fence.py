@@ -84,8 +84,7 @@ def draw_token(execute: Execute) -> FencingToken:
     """Take the next token, and conflict with whoever inserts here (see :func:`touch_counter`)."""
     # Two updates of a row conflict only where they write the same column: so the position moves too.
     moved = "last_token = last_token + 1, last_position = last_position + 1"
-    execute("draw token", f"UPDATE {FENCE_SCHEMA}.counter SET {moved}")
-    [(token,)] = execute("read token", f"SELECT last_token FROM {FENCE_SCHEMA}.counter")
+    [(token,)] = execute("draw token", f"UPDATE {FENCE_SCHEMA}.counter SET {moved} RETURNING last_token")
     return FencingToken(int(token))
 
 
@@ -98,8 +97,9 @@ def touch_counter(execute: Execute, positions: int = 1) -> int:
     Returns:
         The first position reserved.
     """
-    execute("touch counter", f"UPDATE {FENCE_SCHEMA}.counter SET last_position = last_position + ?", [positions])
-    [(last,)] = execute("read position", f"SELECT last_position FROM {FENCE_SCHEMA}.counter")
+    moved = "last_position = last_position + ?"
+    update = f"UPDATE {FENCE_SCHEMA}.counter SET {moved} RETURNING last_position"
+    [(last,)] = execute("touch counter", update, [positions])
     return int(last) - positions + 1
 
 
