@@ -43,7 +43,7 @@ class Host:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._guard = threading.Lock()
-        self._settings = ""
+        self._config: Config = {}
         self._instance: duckdb.DuckDBPyConnection | None = None
         self._name = ""
         self._users = 0
@@ -65,16 +65,11 @@ class Host:
             OpenedOtherwiseError: It is attached for reading only, or with other settings.
             duckdb.Error: It cannot be opened.
         """
-        settings = repr(sorted(config.items()))
         with self._guard:
-            if not self._users:
-                if settings != self._settings:
-                    self._stop()
-                if not self._attach(config, read_only=read_only):
-                    return None
-                self._settings, self._read_only = settings, read_only
-            elif settings != self._settings or (self._read_only and not read_only):
+            if self._users and (config != self._config or (self._read_only and not read_only)):
                 raise OpenedOtherwiseError
+            if not self._users and not self._attach(config, read_only=read_only):
+                return None
             connection = self._running(config).cursor()
             self._users += 1
         opened = Opened(connection=connection, close=lambda: self._detach(connection))
@@ -102,11 +97,14 @@ class Host:
         mode = "READ_ONLY" if read_only else "READ_WRITE"
         try:
             self._running(config).execute(f"ATTACH {sql.string(str(self._path))} (TYPE duckdb, {mode})")
+        except (duckdb.ConnectionException, duckdb.FatalException, duckdb.InternalException):
+            self._stop()
+            raise
         except duckdb.Error as error:
             if _is_no_matter_of_the_file(error):
                 return False
-            self._stop()
             raise
+        self._read_only = read_only
         query = "SELECT database_name FROM duckdb_databases() WHERE path IS NOT NULL"
         [(self._name,)] = self._running(config).execute(query).fetchall()
         return True
@@ -115,18 +113,29 @@ class Host:
         connection.close()
         with self._guard:
             self._users -= 1
-            if not self._users:
-                try:
-                    self._running({}).execute(f"DETACH {sql.identifier(self._name)}")
-                except duckdb.Error:  # after a fatal error an instance is of no more use
-                    self._stop()
+            if self._users:
+                return
+            try:
+                self._running(self._config).execute(f"DETACH {sql.identifier(self._name)}")
+            except duckdb.Error:  # after a fatal error an instance is of no more use
+                self._stop()
+        for host in _longest_idle(self):
+            host.stop_if_idle()
 
     def _running(self, config: Config) -> duckdb.DuckDBPyConnection:
+        if config != self._config:
+            self._stop()
         if self._instance is None:
             # Where DuckDB would put what does not fit into memory if it opened the file itself.
             settings = {"temp_directory": f"{self._path}.tmp", **config}
-            self._instance = duckdb.connect(":memory:", config=settings)
+            self._instance, self._config = duckdb.connect(":memory:", config=settings), dict(config)
         return self._instance
+
+    def stop_if_idle(self) -> None:
+        """End the instance, unless it is in use again. Another one starts when it is needed."""
+        with self._guard:
+            if not self._users:
+                self._stop()
 
     def _stop(self) -> None:
         instance, self._instance = self._instance, None
@@ -151,8 +160,21 @@ def _is_no_matter_of_the_file(error: duckdb.Error) -> bool:
     )
 
 
+_MOST_IDLE = 4  # instances that are kept, with their threads, in a process that works on many files
 _hosts: dict[str, Host] = {}
+_idle: dict[Host, None] = {}  # in order: the longest idle first
 _guard = threading.Lock()
+
+
+def _longest_idle(latest: Host) -> list[Host]:
+    """The hosts that have been idle for longest, beyond those kept, now that another one is."""
+    with _guard:
+        _idle.pop(latest, None)
+        _idle[latest] = None
+        longest = list(_idle)[:-_MOST_IDLE]
+        for host in longest:
+            del _idle[host]
+        return longest
 
 
 def _start_anew() -> None:
@@ -161,6 +183,7 @@ def _start_anew() -> None:
     for host in _hosts.values():
         host.abandon()
     _hosts.clear()
+    _idle.clear()
 
 
 os.register_at_fork(after_in_child=_start_anew)

@@ -153,6 +153,43 @@ def test_a_file_that_was_none_can_be_opened_once_it_is_one(path):
     assert value_of(store) == [1]
 
 
+def test_only_some_instances_are_kept(tmp_path):
+    """Each has threads and memory of its own, and a process may see a thousand files."""
+    stores = [DuckDBStore(str(tmp_path / f"{number}.duckdb")) for number in range(12)]
+    for store in stores:
+        store.draw_token("first")
+    running = [Host.of(store.connector.path)._instance is not None for store in stores]
+    assert running == [False] * 8 + [True] * 4
+    assert [store.draw_token("second") for store in stores] == [2] * 12
+
+
+def test_settings_are_those_of_whoever_opens(path):
+    for threads in (1, 2, 1):
+        opened = Host.of(path).attach({"threads": threads}, read_only=False)
+        assert opened.connection.execute("SELECT current_setting('threads')").fetchall() == [(threads,)]
+        opened.close()
+    with duckdb.connect(str(path), config=CONFIG):
+        assert Host.of(path).attach({"threads": 2}, read_only=False) is None
+    opened = Host.of(path).attach({"threads": 1}, read_only=True)
+    assert opened.connection.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
+    opened.close()
+
+
+def test_a_file_that_another_process_holds_is_waited_for_without_starting_instances(path):
+    DuckDBStore(str(path)).draw_token("run")
+    host = Host.of(path)
+    before = host._instance
+    code = "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('open', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"open\n"
+        for _ in range(3):
+            with pytest.raises(duckdb.IOException, match="lock"):
+                host.attach(CONFIG, read_only=True)
+        other.kill()
+    assert host._instance is before
+    DuckDBStore(str(path)).draw_token("run")
+
+
 def test_an_instance_that_broke_is_replaced(path):
     store = DuckDBStore(str(path))
     fill(store)
