@@ -153,13 +153,16 @@ def stand_in_attempt(store: PartitionStore) -> Attempt:
 
 
 @contextmanager
-def explained(instance: dg.DagsterInstance | None, run_id: str | None, where: Where) -> Iterator[None]:
+def explained(
+    instance: dg.DagsterInstance | None, run_id: str | None, where: Where, *, reader: str | None = None
+) -> Iterator[None]:
     """Fail a step so that Dagster does what the error means.
 
     Args:
         instance: Where the run is known, if it is.
         run_id: The run.
         where: The place, for errors that do not know it themselves, such as that of a locked file.
+        reader: The step that reads the place, where it is not the one that writes it.
 
     What cannot succeed by trying again becomes a :class:`dagster.Failure` that no retry policy retries. A run that was
     fenced out is also tagged, so that the instance does not retry it as a whole: two runs that retry each other's
@@ -168,6 +171,8 @@ def explained(instance: dg.DagsterInstance | None, run_id: str | None, where: Wh
     try:
         yield
     except MarigoldError as error:
+        if reader is not None:
+            error.problem = f"{error.problem} (read by step {reader!r})"
         known = error.where
         error.where = Where(
             asset=known.get("asset") or where.get("asset"),

@@ -119,10 +119,12 @@ def to_rows(value: object, where: Where) -> Rows:
     except MarigoldError:
         raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError) as error:
-        text = " ".join(str(error).split())
+        text = " ".join("; ".join(map(str, error.args)).split())
         if "uplicate column" in text:
+            names = [str(name) for name in getattr(value, "columns", ())]
+            twice = next((f" {name!r}" for name in names if names.count(name) > 1), "")
             raise SchemaMismatchError(
-                "the rows have two columns of one name", remedy="rename or drop one of them", **where
+                f"the rows have two columns of one name{twice}", remedy="rename or drop one of them", **where
             ) from None
         raise UnsupportedTypeError(
             f"a column cannot be stored without changing its values: {text}",
@@ -132,7 +134,8 @@ def to_rows(value: object, where: Where) -> Rows:
     if rows is None:
         raise UnsupportedTypeError(
             "the asset returned None" if value is None else f"the asset returned a {_type_name(value)}",
-            remedy="annotate the function '-> None' if it writes nothing itself"
+            remedy="return the rows; or, if the asset has written its data itself, annotate the function '-> None' or"
+            " return a MaterializeResult, such as that of FencedPartitionResource.swap"
             if value is None
             else f"return one of {', '.join(kind.name for kind in FRAME_TYPES)}",
             **where,

@@ -69,7 +69,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         default=None, alias="schema", description="Schema of tables whose asset does not name one."
     )
     lock_timeout_seconds: float = Field(
-        default=180.0, description="Seconds to wait for a database that another process holds."
+        default=180.0, ge=0, description="Seconds to wait for a database that another process holds."
     )
     default_load_type: Literal["pandas", "polars", "arrow"] = Field(
         default="pandas", description="Type of frame for inputs without a type annotation."
@@ -97,7 +97,8 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         metadata = (upstream.definition_metadata if upstream is not None else None) or {}
         table, owner = self._table(context, upstream or context, metadata)
         where = _where(context, table, owner)
-        with explained(None, None, where):
+        reader = context.op_def.name if self._attempt is not None else None
+        with explained(None, None, where, reader=reader):
             self._begin_reading()
             slices = _slices(context, table, owner, metadata) if context.has_asset_partitions else None
             columns = (context.definition_metadata or {}).get("columns")

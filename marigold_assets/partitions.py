@@ -13,6 +13,7 @@ from marigold_assets.model import Condition, Equals, Interval, PartitionSlice, S
 PARTITION_EXPR = "partition_expr"
 EVOLVE = "marigold/evolve"
 RENAMED_FROM = "marigold/renamed_from"
+_OWN_KEYS = "marigold/"
 DEFAULT_SCHEMA = "public"
 
 
@@ -39,6 +40,13 @@ def swap_options(metadata: Mapping[str, Any], where: Where) -> SwapOptions:
     Raises:
         ConfigurationError: One of the values says nothing of the kind.
     """
+    known = (EVOLVE, RENAMED_FROM)
+    if unknown := [key for key in metadata if key.startswith(_OWN_KEYS) and key not in known]:
+        raise ConfigurationError(
+            f"the asset's metadata has the unknown key {unknown[0]!r}",
+            remedy=f"correct it to one of {', '.join(known)}, or leave it out",
+            **where,
+        )
     evolve, renamed = _plain(metadata.get(EVOLVE)), _plain(metadata.get(RENAMED_FROM))
     if not isinstance(evolve, bool | None):
         raise ConfigurationError(

@@ -47,7 +47,7 @@ class FencedPartitionResource(DuckDBResource):
         default=None, alias="schema", description="Schema of tables whose asset does not name one."
     )
     lock_timeout_seconds: float = Field(
-        default=180.0, description="Seconds to wait for a database that another process holds."
+        default=180.0, ge=0, description="Seconds to wait for a database that another process holds."
     )
 
     _attempt: RunningAttempt | None = PrivateAttr(default=None)

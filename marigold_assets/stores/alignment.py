@@ -176,7 +176,8 @@ def kind_mismatch(column: Column, target: Column, where: Where) -> SchemaMismatc
     difference = _field_difference(column.type, target.type)
     return SchemaMismatchError(
         f"{problem}{difference}",
-        remedy=f"convert the column to {target.type} before returning it, or rebuild the table with the new type",
+        remedy=f"convert the column to {target.type} before returning it, or drop the table and materialize all of its"
+        " partitions again",
         **where,
     )
 
@@ -188,7 +189,10 @@ def _mismatch(added: Sequence[Column], missing: Sequence[Column], where: Where) 
         remedies.append('drop them, or let the table grow with metadata={"marigold/evolve": True} on the asset')
     if missing:
         parts.append(f"the rows lack columns of the table: {_names(missing)}")
-        remedies.append("return every column of the table (NULL where there is no value)")
+        by_hand = f"ALTER TABLE {where.get('table')} DROP COLUMN {sql.identifier(missing[0].name)}"
+        remedies.append(
+            f"return every column of the table (NULL where there is no value), or drop what is not wanted: {by_hand}"
+        )
     if added and missing:
         close = get_close_matches(added[0].name, [column.name for column in missing], n=1)
         if close:

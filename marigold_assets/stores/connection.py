@@ -35,9 +35,12 @@ from marigold_assets.stores.line import in_line, leave_note
 from marigold_assets.stores.location import Config, Secrets, absolute_path, local_path
 from marigold_assets.stores.stream import is_pulled_under
 
+_log = logging.getLogger("marigold_assets")
+_SILENT_SECONDS = 2.0  # then whoever waits says so
 _QUEUE_POLL_SECONDS = 0.001  # by the first in line only
 _RETRY_CAP_SECONDS = 0.25
 _OWN_PROCESS_SECONDS = 10.0  # a connection with other settings in this very process rarely goes away by waiting
+_OWN_PROCESS = "this very process"
 _VIEW = re.compile(r"can only (delete from|insert into|update) base table|is not an table|ALTER VIEW", re.IGNORECASE)
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 
@@ -141,9 +144,14 @@ class Connector:
                 remedy="read first and then return a table, or return SQL, which the swap runs itself",
             )
         lock = FileLock(self.lock_path, poll_interval=_QUEUE_POLL_SECONDS)
+        notice = _Notice(lambda: self._tell_waiting(deadline, self._current_holder()))
         try:
-            with in_line(self._line_path, deadline):
-                lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
+            with in_line(self._line_path, deadline, notice.due):
+                try:
+                    lock.acquire(timeout=min(_SILENT_SECONDS, max(0.0, deadline - time.monotonic())))
+                except Timeout:
+                    notice.due()
+                    lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
         except Timeout:
             raise self._busy(self._current_holder()) from None
         except OSError as error:
@@ -159,6 +167,11 @@ class Connector:
         finally:
             lock.release()
 
+    def _tell_waiting(self, deadline: float, holder: str) -> None:
+        left = max(0.0, deadline - time.monotonic())
+        text = "waiting for database %s, which is locked by %s, for up to %.0f s more"
+        _log.warning(text, self.secrets.database, self.secrets.scrub(holder), left)
+
     def _current_holder(self) -> str:
         try:
             return self._holder_path.read_text()
@@ -167,7 +180,8 @@ class Connector:
 
     def _open(self, deadline: float, *, read_only: bool, alone: bool) -> Opened:
         own_deadline = min(deadline, time.monotonic() + _OWN_PROCESS_SECONDS)
-        delay = 0.01
+        delay, holder = 0.01, _OWN_PROCESS
+        notice = _Notice(lambda: self._tell_waiting(deadline, holder))
         while True:
             try:
                 return self._try_open(read_only=read_only, alone=alone)
@@ -175,15 +189,18 @@ class Connector:
                 if isinstance(error, duckdb.Error) and "different configuration" not in str(error):
                     raise self.translate(error) from None
                 if time.monotonic() >= own_deadline:
-                    raise self._busy("this very process, with other settings (see 'connection_config')") from None
+                    raise self._opened_here() from None
+                holder = _OWN_PROCESS
             except duckdb.IOException as error:
-                holder = _HOLDER.search(str(error))
-                if holder is None and "Could not set lock" not in str(error):
+                found = _HOLDER.search(str(error))
+                if found is None and "Could not set lock" not in str(error):
                     raise self.translate(error) from None
+                holder = _named(found)
                 if time.monotonic() >= deadline:
-                    raise self._busy(_named(holder)) from None
+                    raise self._busy(holder) from None
             except (duckdb.Error, OSError, RuntimeError) as error:
                 raise self._refusal(error) from None
+            notice.due()
             time.sleep(min(random.uniform(0.0, delay), max(0.0, deadline - time.monotonic())))  # noqa: S311 - jitter
             delay = min(delay * 2, _RETRY_CAP_SECONDS)
 
@@ -213,6 +230,13 @@ class Connector:
         return StoreBusyError(
             f"database {self.secrets.database} stayed locked for {self._timeout:g} s by {self.secrets.scrub(holder)}",
             remedy="close that program or wait for it and run again, or raise 'lock_timeout_seconds'",
+        )
+
+    def _opened_here(self) -> StoreBusyError:
+        return StoreBusyError(
+            f"database {self.secrets.database} is open in {_OWN_PROCESS}, by a connection with other settings",
+            remedy="close that connection first, or open it by FencedPartitionResource.get_connection, or with the same"
+            " settings (without any 'connection_config' they are config={'custom_user_agent': 'dagster'})",
         )
 
     def _unavailable(self, error: BaseException) -> StoreUnavailableError:
@@ -268,6 +292,19 @@ class Connector:
                 return build(text, place)
         unavailable = self._unavailable(error)
         return StoreUnavailableError(unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place)
+
+
+class _Notice:
+    """Says something once, when a wait has lasted for a while."""
+
+    def __init__(self, say: Callable[[], None]) -> None:
+        self._say, self._at, self._said = say, time.monotonic() + _SILENT_SECONDS, False
+
+    def due(self) -> None:
+        """Say it, if it is time."""
+        if not self._said and time.monotonic() >= self._at:
+            self._said = True
+            self._say()
 
 
 def _named(holder: re.Match[str] | None) -> str:

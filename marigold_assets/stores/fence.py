@@ -297,8 +297,9 @@ def check_owner(execute: Execute, slice_: PartitionSlice, renamed_from: Sequence
     if other:
         raise TableOwnedError(
             f"the table already belongs to {other[0][0]!r}, and {owner!r} maps to it too",
-            remedy='give one of them another table (key_prefix or metadata={"schema": ...}); if the asset was renamed,'
-            f' say metadata={{"marigold/renamed_from": {other[0][0]!r}}}',
+            remedy='give one of them another table by metadata={"schema": ...}, or by its key_prefix where no schema is'
+            f" configured; if the asset was renamed, say"
+            f' metadata={{"marigold/renamed_from": {other[0][0]!r}}}',
             **slice_.where,
         )
 

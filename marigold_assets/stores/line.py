@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.005
 
 
 @contextmanager
-def in_line(path: Path, deadline: float) -> Iterator[None]:
+def in_line(path: Path, deadline: float, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Wait for everybody who came before, then keep one's place for as long as the block runs.
 
     A place is a lock on one byte of a file, which goes when its process does.
@@ -26,6 +26,7 @@ def in_line(path: Path, deadline: float) -> Iterator[None]:
     Args:
         path: The file of the places; it grows by a byte with each of them.
         deadline: When to go on regardless (monotonic clock).
+        waiting: Called again and again while the wait lasts.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -34,13 +35,13 @@ def in_line(path: Path, deadline: float) -> Iterator[None]:
         return
     try:
         with suppress(OSError):  # a full disk, or a file system without such locks: no order there
-            _wait_for_earlier(descriptor, deadline)
+            _wait_for_earlier(descriptor, deadline, waiting)
         yield
     finally:
         os.close(descriptor)
 
 
-def _wait_for_earlier(descriptor: int, deadline: float) -> None:
+def _wait_for_earlier(descriptor: int, deadline: float, waiting: Callable[[], None]) -> None:
     if sys.platform == "win32":
         return
     import fcntl  # noqa: PLC0415 - not everywhere
@@ -53,6 +54,7 @@ def _wait_for_earlier(descriptor: int, deadline: float) -> None:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, place)
         except BlockingIOError:
+            waiting()
             time.sleep(_POLL_SECONDS)
         else:
             return

@@ -144,7 +144,15 @@ class Session:
         if of_row:
             nulls = ", ".join(f"CAST(NULL AS {c.type}) AS {sql.identifier(c.name)}" for c in columns)
             source = f"(SELECT {nulls})"
-        found = self.described(f"DESCRIBE SELECT {wanted} FROM {source}")
+        try:
+            found = self.described(f"DESCRIBE SELECT {wanted} FROM {source}")
+        except (duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException) as error:
+            raise ConfigurationError(
+                f"partition expression {' / '.join(map(repr, texts))} cannot be evaluated: {_first_line(error)}",
+                remedy="set 'partition_expr' to a column or an SQL expression over columns, which are "
+                + ", ".join(column.name for column in columns),
+                **slices[0].where,
+            ) from None
         return ExpressionTypes(
             sql=rendered, type={text: column.type for text, column in zip(texts, found, strict=True)}
         )
@@ -188,6 +196,11 @@ class Session:
         if not slices:
             return predicate((), ExpressionTypes(sql={}, type={}))
         return predicate(slices, self.expression_types(slices, columns))
+
+
+def _first_line(error: duckdb.Error) -> str:
+    """What is wrong, without the statement in which DuckDB points at it."""
+    return re.split(r"\n|LINE \d", str(error))[0].strip()
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -70,6 +72,30 @@ def test_a_busy_queue_is_waited_for_and_its_holder_named(duck, path, draw):
         assert 0.2 <= time.monotonic() - started < 5
 
 
+def test_whoever_waits_says_so_and_for_whom(path, draw, monkeypatch, caplog):
+    monkeypatch.setattr("marigold_assets.stores.connection._SILENT_SECONDS", 0.05)
+    draw("the holder")
+    waiter = DuckDBStore(str(path), lock_timeout_seconds=0.3)
+    with FileLock(f"{path}.lock"), pytest.raises(StoreBusyError):
+        waiter.draw_token("x")
+    [record] = caplog.records
+    assert record.getMessage() == (
+        f"waiting for database {path}, which is locked by process {os.getpid()} (run the holder), for up to 0 s more"
+    )
+    caplog.clear()
+    code = "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('open', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(StoreBusyError, match=f"process {other.pid}"):
+            waiter.draw_token("x")
+        other.kill()
+    [record] = caplog.records
+    assert f"locked by process {other.pid}" in record.getMessage()
+    caplog.clear()
+    waiter.draw_token("x")
+    assert caplog.records == []
+
+
 def test_two_spellings_of_one_path_share_one_queue(duck, path, tmp_path):
     (tmp_path / "link.duckdb").symlink_to(path)
     duck.draw_token("run")
@@ -86,7 +112,7 @@ def test_a_reader_shares_the_file_with_a_reader(duck, path, draw):
 
 def test_a_connection_with_other_settings_in_this_process_is_named(path, duck, draw):
     draw()
-    refused = pytest.raises(StoreBusyError, match="this very process, with other settings")
+    refused = pytest.raises(StoreBusyError, match="open in this very process, by a connection with other settings")
     with duckdb.connect(str(path), config={"threads": 1}), refused:
         DuckDBStore(str(path), lock_timeout_seconds=0.2).draw_token("x")
 

@@ -104,11 +104,15 @@ def test_a_renamed_asset_takes_its_table_over_when_it_says_so(warehouse):
     warehouse.refused(daily(["s", "t"]), key=D1)
 
 
-@pytest.mark.parametrize("metadata", [{"marigold/evolve": "yes"}, {"marigold/evolve": 1}, {"marigold/renamed_from": 7}])
+@pytest.mark.parametrize(
+    "metadata",
+    [{"marigold/evolve": "yes"}, {"marigold/evolv": True}, {"marigold/evolve": 1}, {"marigold/renamed_from": 7}],
+)
 def test_metadata_that_says_nothing_of_the_kind_is_refused(warehouse, metadata):
     [name] = metadata
     line = warehouse.refused(daily(["s", "t"], metadata=metadata), key=D1)
-    assert f"asset 's/t', partition '{D1}', table 's.t': {name} is" in line
+    assert f"asset 's/t', partition '{D1}', table 's.t': " in line
+    assert name in line
 
 
 @pytest.mark.parametrize("value", [True, dg.MetadataValue.bool(True)])

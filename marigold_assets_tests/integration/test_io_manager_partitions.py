@@ -412,6 +412,15 @@ def test_keys_that_name_one_value_do_not_overwrite_each_other(warehouse, first, 
     assert warehouse.rows("SELECT key FROM s.t") == [(first,)]
 
 
+def test_an_expression_that_names_no_column_is_quoted_with_the_columns_there_are(warehouse):
+    asset = asset_of(lambda key: pd.DataFrame({"d": [pd.Timestamp(key)], "v": [1]}), DAYS, "CAST(day AS DATE)")
+    line = warehouse.refused(asset, key=D1)
+    assert "partition expression 'CAST(day AS DATE)' cannot be evaluated" in line
+    assert "columns, which are d, v" in line
+    assert "DESCRIBE" not in line
+    assert "^" not in line
+
+
 def test_a_dimension_whose_keys_name_one_value_is_refused_where_the_others_agree(warehouse):
     keys = dg.MultiPartitionsDefinition(
         {"n": dg.StaticPartitionsDefinition(["1", "01"]), "c": dg.StaticPartitionsDefinition(["a", "b"])}
