@@ -291,6 +291,8 @@ def _fields(type_name: str) -> set[str]:
 
 def _supertype(source: str, target: str) -> str:
     """The narrowest type that DuckDB knows to hold both, or the target's where it knows none."""
+    if {source, target} <= set(sql.WALL_TIMES):
+        return max(source, target, key=sql.WALL_TIMES.index)
     with duckdb.connect() as scratch:
         try:
             row = scratch.execute(f"SELECT typeof([CAST(NULL AS {target}), CAST(NULL AS {source})])").fetchone()

@@ -30,7 +30,13 @@ from marigold_assets.errors import (
     UnsupportedTypeError,
     Where,
 )
-from marigold_assets.stores.host import Host, Opened, OpenedOtherwiseError
+from marigold_assets.stores.host import (
+    ForkedWhileOpenError,
+    Host,
+    Opened,
+    OpenedByOthersError,
+    OpenedOtherwiseError,
+)
 from marigold_assets.stores.line import in_line, leave_note
 from marigold_assets.stores.location import Config, Secrets, absolute_path, local_path
 from marigold_assets.stores.stream import is_pulled_under
@@ -185,27 +191,34 @@ class Connector:
         while True:
             try:
                 return self._try_open(read_only=read_only, alone=alone)
-            except (OpenedOtherwiseError, duckdb.ConnectionException) as error:
-                if isinstance(error, duckdb.Error) and "different configuration" not in str(error):
-                    raise self.translate(error) from None
-                if time.monotonic() >= own_deadline:
-                    raise self._opened_here() from None
-                holder = _OWN_PROCESS
-            except duckdb.IOException as error:
-                found = _HOLDER.search(str(error))
-                if found is None and "Could not set lock" not in str(error):
-                    raise self.translate(error) from None
-                holder = _named(found)
-                if time.monotonic() >= deadline:
-                    raise self._busy(holder) from None
-            except (duckdb.Error, OSError, RuntimeError) as error:
-                raise self._refusal(error) from None
+            except (OpenedOtherwiseError, OpenedByOthersError, duckdb.Error, OSError, RuntimeError) as error:
+                holder, refusal = self._obstacle(error)
+            if time.monotonic() >= (own_deadline if holder == _OWN_PROCESS else deadline):
+                raise refusal
             notice.due()
             time.sleep(min(random.uniform(0.0, delay), max(0.0, deadline - time.monotonic())))  # noqa: S311 - jitter
             delay = min(delay * 2, _RETRY_CAP_SECONDS)
 
+    def _obstacle(self, error: BaseException) -> tuple[str, StoreBusyError]:
+        """Who has the file open, and what to raise if that does not end.
+
+        Raises:
+            MarigoldError: Waiting would not help.
+        """
+        if isinstance(error, OpenedOtherwiseError):
+            return "another thread of this process", self._busy("another thread of this process")
+        if isinstance(error, OpenedByOthersError) or "different configuration" in str(error):
+            return _OWN_PROCESS, self._opened_here()
+        found = _HOLDER.search(str(error))
+        if isinstance(error, duckdb.IOException) and (found or "Could not set lock" in str(error)):
+            return _named(found), self._busy(_named(found))
+        raise self._refusal(error) from None
+
     def _try_open(self, *, read_only: bool, alone: bool) -> Opened:
-        host = Host.of(self.path)
+        try:
+            host = Host.of(self.path)
+        except ForkedWhileOpenError:
+            raise self._forked() from None
         opened = host.attach(self._config, read_only=read_only) if alone else None
         if opened is not None:
             return opened
@@ -234,9 +247,15 @@ class Connector:
 
     def _opened_here(self) -> StoreBusyError:
         return StoreBusyError(
-            f"database {self.secrets.database} is open in {_OWN_PROCESS}, by a connection with other settings",
-            remedy="close that connection first, or open it by FencedPartitionResource.get_connection, or with the same"
-            " settings (without any 'connection_config' they are config={'custom_user_agent': 'dagster'})",
+            f"database {self.secrets.database} is open in {_OWN_PROCESS}, by a connection or an ATTACH of its own",
+            remedy="close or detach it before anything is stored or loaded, or open it by"
+            " FencedPartitionResource.get_connection, which is shared",
+        )
+
+    def _forked(self) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"database {self.secrets.database} was open when this process was forked off: two would work with one lock",
+            remedy="close it before, or start the process by 'spawn' instead of 'fork'",
         )
 
     def _unavailable(self, error: BaseException) -> StoreUnavailableError:

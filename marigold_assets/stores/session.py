@@ -59,8 +59,8 @@ class Session:
         return f"{self.schema(table.schema)}.{sql.identifier(table.name)}"
 
     def schema(self, schema: str) -> str:
-        """Render a schema; with the database where that has the same name, since DuckDB could not tell them apart."""
-        if fold(schema) == fold(self._database):
+        """Render a schema; with the database where one has the same name, since DuckDB could not tell them apart."""
+        if fold(schema) in {fold(self._database), "memory", "temp", "system"}:
             return f"{sql.identifier(self._database)}.{sql.identifier(schema)}"
         return sql.identifier(schema)
 

@@ -85,6 +85,16 @@ LOSSY_MARK = "marigold:lossy:"
 """Starts the message that :func:`guarded_cast` raises inside the database."""
 
 
+WALL_TIMES = ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS")
+"""Timestamps without time zone, the coarsest first."""
+
+
+def _try_cast(value: str, source_type: str, target_type: str) -> str:
+    if {source_type, target_type} <= set(WALL_TIMES):  # between some of these DuckDB has no cast, but for one by way of
+        value = f"TRY_CAST({value} AS TIMESTAMP)"
+    return f"TRY_CAST({value} AS {target_type})"
+
+
 def guarded_cast(name: str, *, source_type: str, target_type: str) -> str:
     """Render a cast that fails, instead of changing a value, where the value does not survive the way back.
 
@@ -94,10 +104,10 @@ def guarded_cast(name: str, *, source_type: str, target_type: str) -> str:
         target_type: Its type in the table.
     """
     quoted = identifier(name)
-    cast = f"TRY_CAST({quoted} AS {target_type})"
+    cast = _try_cast(quoted, source_type, target_type)
     mark = string(f"{LOSSY_MARK}{name}\x1f{source_type}\x1f{target_type}\x1f")
     return (
-        f"CASE WHEN TRY_CAST({cast} AS {source_type}) IS NOT DISTINCT FROM {quoted} THEN {cast}"
+        f"CASE WHEN {_try_cast(cast, target_type, source_type)} IS NOT DISTINCT FROM {quoted} THEN {cast}"
         f" ELSE error({mark} || CAST({quoted} AS VARCHAR)) END"
     )
 

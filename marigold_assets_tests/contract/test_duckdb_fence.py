@@ -52,7 +52,7 @@ class Race:
 
 @pytest.fixture
 def race(path, duck, draw):
-    with ExitStack() as stack:
+    with ExitStack() as stack, duck.connector.share():
         yield lambda *jobs, at: Race(path, stack).run(*jobs, at=at)
 
 
@@ -135,7 +135,7 @@ def test_a_conflict_is_tried_again_until_it_is_settled(path, draw, duck):
     """Swap against a user's own connection of the same process, which wrote the counter and then gave up."""
     attempt = draw()
     seen = []
-    with duckdb.connect(str(path), config=CONFIG) as rival:
+    with duck.connector.share() as rival:
         rival.execute("BEGIN TRANSACTION; UPDATE marigold.counter SET last_position = last_position + 1")
 
         def observe(label):
@@ -149,9 +149,9 @@ def test_a_conflict_is_tried_again_until_it_is_settled(path, draw, duck):
     assert duck.read(TABLE).to_pylist() == [{"key": "a", "value": 1}]
 
 
-def test_an_endless_conflict_is_a_busy_store(path, draw):
+def test_an_endless_conflict_is_a_busy_store(path, draw, duck):
     attempt = draw()
-    with duckdb.connect(str(path), config=CONFIG) as rival:
+    with duck.connector.share() as rival:
         rival.execute("BEGIN TRANSACTION; UPDATE marigold.counter SET last_position = last_position + 1")
         with pytest.raises(StoreBusyError, match="this process") as caught:
             DuckDBStore(str(path)).draw_token("other")

@@ -110,9 +110,9 @@ def test_a_reader_shares_the_file_with_a_reader(duck, path, draw):
         assert reader.read_all().num_rows == other.read_all().num_rows == 1
 
 
-def test_a_connection_with_other_settings_in_this_process_is_named(path, duck, draw):
+def test_a_connection_of_others_in_this_process_is_named(path, duck, draw):
     draw()
-    refused = pytest.raises(StoreBusyError, match="open in this very process, by a connection with other settings")
+    refused = pytest.raises(StoreBusyError, match="open in this very process, by a connection or an ATTACH")
     with duckdb.connect(str(path), config={"threads": 1}), refused:
         DuckDBStore(str(path), lock_timeout_seconds=0.2).draw_token("x")
 

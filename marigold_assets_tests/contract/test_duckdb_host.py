@@ -10,10 +10,10 @@ import threading
 import duckdb
 import pytest
 
-from marigold_assets.errors import MarigoldError
-from marigold_assets.model import Attempt
+from marigold_assets.errors import MarigoldError, StoreBusyError
+from marigold_assets.model import Attempt, TableName
 from marigold_assets.stores.duckdb import DuckDBStore
-from marigold_assets.stores.host import Host, OpenedOtherwiseError
+from marigold_assets.stores.host import Host, OpenedByOthersError, OpenedOtherwiseError
 from marigold_assets.testing.strategies import slice_of, table_of
 
 CONFIG = {"custom_user_agent": "dagster"}
@@ -42,16 +42,114 @@ def test_a_file_is_locked_while_it_is_attached_and_free_afterwards(path):
     assert opens_elsewhere(path)
 
 
-def test_a_users_connection_is_shared_and_keeps_its_lock(path):
+def test_a_connection_given_to_a_user_is_shared_and_keeps_its_lock(path):
     store = DuckDBStore(str(path))
     fill(store)
-    with duckdb.connect(str(path), config=CONFIG) as users:
+    with store.connector.share() as given, duckdb.connect(str(path), config=CONFIG) as users:
         assert Host.of(path).attach(CONFIG, read_only=True) is None
         fill(store, 2)
-        assert users.execute("SELECT value FROM sales.daily").fetchall() == [(2,)]
+        for connection in (given, users):
+            assert connection.execute("SELECT value FROM sales.daily").fetchall() == [(2,)]
         assert value_of(store) == [2]
         assert not opens_elsewhere(path)
     assert opens_elsewhere(path)
+
+
+def attached(path):
+    connection = duckdb.connect()
+    connection.execute(f"ATTACH '{path}'")
+    return connection
+
+
+def connected(path):
+    return duckdb.connect(str(path), config=CONFIG)
+
+
+@pytest.mark.parametrize("open_", [attached, connected])
+@pytest.mark.parametrize("use", [fill, value_of, lambda store: store.connector.share().__enter__()])
+def test_what_others_have_open_in_this_process_keeps_its_lock(path, open_, use):
+    """To open it a second time would let other processes in, beside a connection that believes itself alone."""
+    store = DuckDBStore(str(path), lock_timeout_seconds=0.1)
+    fill(store, 1)
+    with open_(path):
+        assert not opens_elsewhere(path)
+        with pytest.raises(StoreBusyError, match="by a connection or an ATTACH of its own"):
+            use(store)
+        assert not opens_elsewhere(path)
+    assert opens_elsewhere(path)
+    fill(store, 2)
+    assert value_of(store) == [2]
+
+
+class Interrupting:
+    """A connection under which an interrupt comes right after a statement."""
+
+    def __init__(self, connection, word):
+        self._connection, self._word = connection, word
+
+    def execute(self, statement, *more):
+        result = self._connection.execute(statement, *more)
+        if statement.startswith(self._word):
+            raise KeyboardInterrupt
+        return result
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize("word", ["ATTACH", "SELECT database_name", "DETACH"])
+def test_an_interrupt_leaves_nothing_open(path, word):
+    store = DuckDBStore(str(path))
+    fill(store)
+    host = Host.of(path)
+    host._instance = Interrupting(host._instance, word)
+    with pytest.raises(KeyboardInterrupt):
+        value_of(store)
+    assert not host.is_open
+    assert opens_elsewhere(path)
+    fill(store, 2)
+    assert value_of(store) == [2]
+
+
+def test_a_connection_that_nobody_closed_is_closed_with_its_last_name(path):
+    DuckDBStore(str(path)).draw_token("run")
+    host = Host.of(path)
+    for open_ in (host.attach, host.connect):
+        opened = open_(CONFIG, read_only=False)
+        assert host.is_open
+        assert opened is not None
+        del opened
+        assert not host.is_open
+    assert opens_elsewhere(path)
+
+
+def test_a_forked_process_does_not_share_the_lock_of_an_open_file(path):
+    code = """if True:
+        import os, sys
+        from marigold_assets.errors import StoreUnavailableError
+        from marigold_assets.stores.duckdb import DuckDBStore
+        store = DuckDBStore(sys.argv[1])
+        with store.connector.share():
+            if os.fork() == 0:
+                try:
+                    store.draw_token("child")
+                except StoreUnavailableError as error:
+                    os._exit(0 if "forked off" in str(error) else 2)
+                os._exit(1)
+            sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+    """
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("schema", ["memory", "temp", "system", "main"])
+def test_a_schema_may_be_called_like_a_database_of_duckdb_itself(path, schema):
+    table = TableName(schema=schema, name="daily")
+    store = DuckDBStore(str(path))
+    for value in (1, 2):
+        attempt = Attempt(run_id=f"{value}", token=store.draw_token(f"{value}"))
+        rows = table_of([{"key": "a", "value": value}])
+        store.swap([slice_of("a", table=table)], rows, attempt=attempt, swap_id=f"{value}")
+    assert store.read(table)["value"].to_pylist() == [2]
 
 
 def test_what_is_attached_is_not_opened_a_second_time(path):
@@ -168,8 +266,8 @@ def test_settings_are_those_of_whoever_opens(path):
         opened = Host.of(path).attach({"threads": threads}, read_only=False)
         assert opened.connection.execute("SELECT current_setting('threads')").fetchall() == [(threads,)]
         opened.close()
-    with duckdb.connect(str(path), config=CONFIG):
-        assert Host.of(path).attach({"threads": 2}, read_only=False) is None
+    with duckdb.connect(str(path), config=CONFIG), pytest.raises(OpenedByOthersError):
+        Host.of(path).attach({"threads": 2}, read_only=False)
     opened = Host.of(path).attach({"threads": 1}, read_only=True)
     assert opened.connection.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
     opened.close()

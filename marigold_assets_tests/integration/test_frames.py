@@ -464,6 +464,29 @@ def test_one_place_is_decided_and_another_one_widens_in_one_swap(store):
     assert read(store) == {"a": {"a": 1.0, "b": None}, "b": {"a": 1.5, "b": "x"}}
 
 
+UNITS = ["s", "ms", "us", "ns"]
+
+
+@pytest.mark.parametrize("evolve", [False, True])
+@pytest.mark.parametrize("then", UNITS)
+@pytest.mark.parametrize("first", UNITS)
+def test_timestamps_of_any_unit_share_a_column_as_far_as_it_holds_them(store, first, then, evolve):
+    def one(unit, nanoseconds):
+        return pa.array([nanoseconds // 10 ** (9 - 3 * UNITS.index(unit))], pa.timestamp(unit))
+
+    whole = 1_700_000_000 * 10**9
+    write(store, "a", one(first, whole))
+    swap(store, to_rows(pa.table({"key": ["b"], "v": one(then, whole)}), Where()), "b", part("b"), evolve=evolve)
+    assert [pd.Timestamp(value) for value in read(store).values()] == [pd.Timestamp(whole)] * 2
+    fine = pa.table({"key": ["c"], "v": one(then, whole + 10 ** (9 - 3 * UNITS.index(then)))})
+    if evolve or UNITS.index(first) >= UNITS.index(then):
+        swap(store, to_rows(fine, Where()), "c", part("c"), evolve=evolve)
+        assert pd.Timestamp(read(store)["c"]) == pd.Timestamp(fine["v"][0].value, unit=then)
+    else:
+        with pytest.raises(MarigoldError, match="does not fit TIMESTAMP"):
+            swap(store, to_rows(fine, Where()), "c", part("c"))
+
+
 def test_a_column_of_nothing_but_null_that_a_table_grows_by_is_open_too(store):
     swap(store, pa.table({"key": ["a"]}), "a", part("a"))
     swap(store, pa.table({"key": ["b"], "v": [None]}), "b", part("b"), evolve=True)
