@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _EXACT_IN_FLOAT = 2**53
+_MOST_DAYS = 106_751_990  # of which the microseconds fit into 64 bits
 _LONGEST_MICROSECONDS = (2**63 - 1) // 1_000
 
 
@@ -125,6 +126,8 @@ def _storable_type(kind: Any, name: str) -> Any:  # noqa: C901, PLR0912 - one li
         return pa.timestamp("us", kind.tz)  # DuckDB's TIMESTAMPTZ; the cast fails on nanoseconds
     if pa.types.is_duration(kind):
         return pa.duration("us")  # DuckDB's INTERVAL
+    if pa.types.is_decimal(kind) and kind.scale < 0:
+        return pa.decimal128(min(kind.precision - kind.scale, 38), 0)
     if pa.types.is_float16(kind):
         return pa.float32()
     if pa.types.is_list(kind):
@@ -183,7 +186,7 @@ def _duration(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
     chunks = []
     for chunk in column.chunks:
         raw, valid = _interval_parts(chunk)
-        if raw["months"][valid].any():
+        if raw["months"][valid].any() or (np.abs(raw["days"][valid].astype("int64")) > _MOST_DAYS).any():
             return None
         microseconds = raw["days"].astype("int64") * 86_400_000_000 + raw["nanoseconds"] // 1_000
         chunks.append(pa.array(microseconds.astype("timedelta64[us]"), pa.duration("us"), mask=~valid))

@@ -51,8 +51,8 @@ class RunningAttempt:
     attempt: Attempt
     _step: str | None = None
 
-    def before_reading(self) -> Attempt:
-        """The attempt of the running step, which is about to read."""
+    def before_first_reading(self) -> Attempt:
+        """The attempt of the running step, which has not read anything yet and is about to."""
         step = _running_step()
         if step is not None and self._step not in {None, step}:
             self.attempt = Attempt(run_id=self.attempt.run_id, token=self.store.draw_token(self.attempt.run_id))

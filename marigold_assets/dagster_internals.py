@@ -45,6 +45,16 @@ def step_context_of(context: dg.OutputContext) -> StepExecutionContext | None:
     return context._step_context
 
 
+def is_first_input(context: dg.InputContext) -> bool:
+    """Whether no other input of the running step has been loaded before this one."""
+    step = context._step_context
+    if step is None:
+        return False
+    definitions = step.op_def.input_dict
+    loaded = [source.name for source in step.step.step_inputs if not definitions[source.name].dagster_type.is_nothing]
+    return loaded[:1] == [context.name]
+
+
 def output_being_stored() -> dg.Output[Any] | None:
     """The Output whose storing is under way on this stack: the only place that has its tags and data version."""
     frame = sys._getframe(1)

@@ -164,15 +164,28 @@ def _to_rows(value: object) -> Rows | None:
     if isinstance(value, pa.Table):
         return storable(value)
     if isinstance(value, duckdb.DuckDBPyRelation):
-        return _to_rows(value.to_arrow_reader(122_880))
+        # At once: while it was streamed, another query on its connection would cut it short without an error.
+        return storable(_without_types_of_nothing(value.to_arrow_table()))
     if _is_pandas(type(value)):
-        return storable(pa.Table.from_pandas(frame, preserve_index=False), dicts_of=frame)
+        return storable(_without_types_of_nothing(pa.Table.from_pandas(frame, preserve_index=False)), dicts_of=frame)
     if _is_polars(type(value), "LazyFrame"):
         return _to_rows(frame.collect())
     if _is_polars(type(value), "DataFrame"):
         _refuse_python_objects(frame)
         return storable(frame.to_arrow())
     return None
+
+
+def _without_types_of_nothing(table: pa.Table) -> pa.Table:
+    """The same table, without the types that say nothing.
+
+    pandas makes float64 of an empty list, and DuckDB before 2.0 makes int32 of nothing but NULL.
+    """
+    for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
+        by_chance = pa.types.is_float64(field.type) if not table.num_rows else pa.types.is_int32(field.type)
+        if by_chance and column.null_count == table.num_rows:
+            table = table.set_column(number, field.with_type(pa.null()), pa.nulls(table.num_rows))
+    return table
 
 
 def _refuse_python_objects(frame: Any) -> None:

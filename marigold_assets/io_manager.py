@@ -99,7 +99,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         where = _where(context, table, owner)
         reader = context.op_def.name if self._attempt is not None else None
         with explained(None, None, where, reader=reader):
-            self._begin_reading()
+            self._begin_reading(context)
             slices = _slices(context, table, owner, metadata) if context.has_asset_partitions else None
             columns = (context.definition_metadata or {}).get("columns")
             wanted = context.dagster_type.typing_type
@@ -111,11 +111,12 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             self._refuse_overwritten(upstream, table, where)
             return loaded
 
-    def _begin_reading(self) -> None:
+    def _begin_reading(self, context: dg.InputContext) -> None:
         """Have a token older than what is read, and claim the keys of a range run, known only within a step."""
         if self._attempt is None:
             return
-        attempt = self._attempt.before_reading()
+        first = dagster_internals.is_first_input(context)
+        attempt = self._attempt.before_first_reading() if first else self._attempt.before_writing()
         if claims := claims_of_range_step():
             self._store.claim(attempt, claims)
 
@@ -124,12 +125,12 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         if self._attempt is None or upstream is None or upstream.has_asset_key:
             return
         entry = self._store.newest(table)
-        if entry is not None and (entry.run_id, entry.provenance.step) != (upstream.run_id, upstream.step_key):
+        if entry is not None and (entry.run_id, entry.provenance.step) != (upstream.run_id, _place(upstream)):
             raise ConfigurationError(
                 f"the table holds what step {entry.provenance.step!r} of run {entry.run_id} wrote, and not the output"
-                f" {upstream.name!r} of step {upstream.step_key!r}, which it has replaced",
-                remedy='give the output a table of its own: Out(metadata={"table": ...}), and let one run at a time'
-                " write it",
+                f" of {_place(upstream)!r}, which it has replaced",
+                remedy='give every output a table of its own, Out(metadata={"table": ...}), let one run at a time write'
+                " it, and dynamic outputs another IO manager",
                 **where,
             )
 
@@ -153,7 +154,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             ),
             provenance=Provenance(
                 code_version=_code_version(context),
-                step=context.step_key if step is not None else None,
+                step=_place(context) if step is not None else None,
                 backfill_id=step.dagster_run.tags.get(BACKFILL_TAG) if step is not None else None,
             ),
             options=partitions.swap_options(context.definition_metadata or {}, slices[0].where),
@@ -209,6 +210,14 @@ def _where(context: dg.InputContext | dg.OutputContext, table: TableName, owner:
     """The place, for errors that do not know it themselves."""
     keys = context.asset_partition_keys if context.has_asset_key and context.has_asset_partitions else ()
     return Where(asset=owner, partition=shown_keys(keys), table=str(table))
+
+
+def _place(context: dg.OutputContext) -> str:
+    """The step as the ledger names it; for an output of an op, whose table is that of its name, with that name."""
+    if context.has_asset_key:
+        return context.step_key
+    key = "" if context.mapping_key is None else f"[{context.mapping_key}]"
+    return f"{context.step_key}.{context.name}{key}"
 
 
 def _code_version(context: dg.OutputContext) -> str | None:

@@ -86,7 +86,7 @@ class FencedPartitionResource(DuckDBResource):
         key = _asset_key(context, asset_key)
         with explained(context.instance, context.run.run_id, self._where(context, key)):
             claims = [Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)]
-            self._store.claim(self._running().before_reading(), claims)
+            self._store.claim(self._running().before_writing(), claims)
 
     def swap(
         self,
@@ -165,8 +165,6 @@ class FencedPartitionResource(DuckDBResource):
         key = dg.AssetKey.from_coercible(asset_key)
         where = Where(asset=owner_of(key))
         with explained(context.instance, context.run.run_id, where):
-            if self._attempt is not None:
-                self._attempt.before_reading()
             table, slices = self._upstream(context, key, keys)
             where["table"] = str(table)
             return frames.load(self._store, (table, slices, columns), frame_type, where)

@@ -114,6 +114,13 @@ class Fitting:
             using = sql.guarded_cast(column.name, source_type=types[column.name], target_type=column.type)
             self._alter("widen column", column, _new_type(column, using))
 
+    def take_back(self, alteration: Alteration) -> None:
+        """Drop the columns that an alteration added, since the rows that needed them do not come."""
+        for column in alteration.fit.additions:
+            self.session.execute(
+                "take back column", f"ALTER TABLE {self._table} DROP COLUMN {sql.identifier(column.name)}"
+            )
+
     def ensure_table(self) -> tuple[Column, ...]:
         """Create the table if :meth:`alteration` has found none; return its columns."""
         if self.is_new:

@@ -267,8 +267,9 @@ def _render(conjunctions: Sequence[_Conjunction], types: ExpressionTypes, bind: 
 def _equality(types: ExpressionTypes, expression: str, value: str) -> str:
     type_name = types.type[expression]
     # TRY_CAST: a key that is no value of the column's type has no rows, which is not an error when reading.
-    wanted = value if type_name == "VARCHAR" else f"TRY_CAST({value} AS {type_name})"
-    return f"{types.sql[expression]} = {wanted}"
+    if type_name == "VARCHAR":  # letter by letter, whatever the column's collation takes for equal
+        return f"{types.sql[expression]} COLLATE C = {value}"
+    return f"{types.sql[expression]} = TRY_CAST({value} AS {type_name})"
 
 
 def _key_value(condition: Equals, types: ExpressionTypes) -> str | None:

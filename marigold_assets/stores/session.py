@@ -23,7 +23,10 @@ _FENCE_SCHEMA_WORD = re.compile(rf"\b{FENCE_SCHEMA}\b")
 StatementObserver = Callable[[str], None]
 """Called with the label of every statement just before it runs; for tests that kill a process there."""
 
-_FAR_APART = ("Etc/GMT+12", "Etc/GMT-14")  # 26 hours: no instant has the same date in both
+# The first two are 26 hours apart, so that no instant has the same date in both; the third is no full hour off.
+_DIFFERENT_ZONES = ("Etc/GMT+12", "Etc/GMT-14", "Asia/Kathmandu")
+_INSTANTS = """(SELECT unnest(generate_series(TIMESTAMPTZ '2023-12-30 00:00:00+00',
+    TIMESTAMPTZ '2025-01-03 00:00:00+00', INTERVAL 7 HOUR)) AS marigold_at)"""
 _SAMPLE_ROWS = 1_000
 _GOLDEN = (
     *("0", "1", "-1", "127::TINYINT", "9223372036854775807", "1.5::DOUBLE", "-0.0::DOUBLE", "'NaN'::DOUBLE"),
@@ -158,7 +161,7 @@ class Session:
         )
 
     def expression_of_zone(self, slices: Sequence[PartitionSlice], columns: Sequence[Column]) -> str | None:
-        """A partition expression that tells rows apart differently in other time zones, judged by rows of the slices.
+        """A partition expression that tells rows apart differently in other time zones.
 
         Returns:
             Its text, or ``None`` if there is none. The session's zone is another one afterwards.
@@ -171,16 +174,25 @@ class Session:
         written = {text: rendered for text, rendered in types.sql.items() if rendered.startswith("(")}
         if not written:
             return None
-        within = predicate(slices, types)
-        rows = f"SELECT * FROM {self.name(slices[0].table)} WHERE {within.sql} LIMIT {_SAMPLE_ROWS}"
-        self.execute("sample", f"CREATE TEMP TABLE marigold_sample AS {rows}", within.parameters)
+        # Rows as they are, for what is parsed, and as they might be at any instant, for what is cut.
+        rows = f"SELECT * FROM {self.name(slices[0].table)} LIMIT {_SAMPLE_ROWS}"
+        instants = [column.name for column in columns if ExpressionKind.of(column.type) is ExpressionKind.INSTANT]
+        probed = ", ".join(f"marigold_at AS {sql.identifier(name)}" for name in instants)
+        self.execute("sample", f"CREATE TEMP TABLE marigold_sample AS {rows}")
+        if instants:
+            some = f"{_INSTANTS} LEFT JOIN (FROM marigold_sample LIMIT 10) ON true"
+            self.execute(
+                "probe", f"INSERT INTO marigold_sample SELECT * EXCLUDE (marigold_at) REPLACE ({probed}) FROM {some}"
+            )
         hashes = ", ".join(f"sum(hash({rendered}))" for rendered in written.values())
         found = []
-        for zone in _FAR_APART:
+        for zone in _DIFFERENT_ZONES:
             self.connection.execute(f"SET TimeZone = {sql.string(zone)}")
-            found += self.execute("evaluate in another zone", f"SELECT {hashes} FROM temp.marigold_sample")
-        differing = zip(written, *found, strict=True)
-        return next((text for text, here, there in differing if here != there), None)
+            found += self.execute("evaluate in another zone", f"SELECT {hashes} FROM marigold_sample")
+        for text, values in zip(written, zip(*found, strict=True), strict=True):
+            if len(set(values)) > 1:
+                return text
+        return None
 
     def _refuse_unless_expression(self, rendered: str, text: str, slice_: PartitionSlice) -> None:
         # Text such as "a); DROP TABLE b; --" would run as three statements.

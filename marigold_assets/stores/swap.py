@@ -7,7 +7,8 @@ slice, it lies outside, and everything is rolled back, the delete included.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -32,7 +33,7 @@ from marigold_assets.model import (
 )
 from marigold_assets.stores import fence, ledger, sql
 from marigold_assets.stores.base import Query, Rows, refuse_twin
-from marigold_assets.stores.fitting import Fitting
+from marigold_assets.stores.fitting import Alteration, Fitting
 from marigold_assets.stores.measure import Measure, measure
 from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, Predicate, key_casts, predicate, zone_of
 from marigold_assets.stores.session import Session
@@ -84,7 +85,10 @@ class SwapJob:
         fitting = Fitting.of(session, self.slices[0], self.rows, evolve=self.options.evolve)
         if not isinstance(self.rows, Query):
             session.connection.register(_SOURCE, _in_batches(self.rows))
-        self._alter_table(session, fitting)
+        with self._altered_table(session, fitting):
+            return self._replace(session, fitting)
+
+    def _replace(self, session: Session, fitting: Fitting) -> tuple[Receipt, ...]:
         session.execute("begin", "BEGIN TRANSACTION")
         first_position = self._pass_fence(session)
         if replayed := self._already_committed(session):
@@ -133,24 +137,41 @@ class SwapJob:
             return f"({self.rows.sql.rstrip().rstrip(';')}\n)"
         return _SOURCE
 
-    def _alter_table(self, session: Session, fitting: Fitting) -> None:
-        """Change the table where the rows need it, in a transaction of its own.
+    @contextmanager
+    def _altered_table(self, session: Session, fitting: Fitting) -> Iterator[None]:
+        """Change the table where the rows need it, and take back the columns added if the swap fails.
 
-        DuckDB before 2.0 refuses to commit a write to a table that the same transaction altered. What is committed
-        here alone is harmless: a column full of NULL, or a wider type.
+        It has a transaction of its own: DuckDB before 2.0 refuses to commit a write to a table that the same
+        transaction altered. What a process leaves that is killed between the two is a column full of NULL, or a wider
+        type.
         """
         alteration = fitting.alteration()
-        if alteration is None:
+        if alteration is None or not self._commit_alteration(session, fitting, alteration):
+            yield
             return
+        try:
+            yield
+        except CommitFailedError:
+            raise
+        except BaseException:
+            with suppress(duckdb.Error):
+                session.execute("give up", "ROLLBACK")
+            with suppress(duckdb.Error):
+                fitting.take_back(alteration)
+            raise
+
+    def _commit_alteration(self, session: Session, fitting: Fitting, alteration: Alteration) -> bool:
+        """Alter the table under the fence; return whether that was to be done."""
         session.execute("begin alter", "BEGIN TRANSACTION")
         fence.touch_counter(session.fenced)
         self._refuse_if_overtaken(session)
         fence.refuse_later_commits(session.fenced, self.slices, self.attempt)
         if self._already_committed(session):
             session.execute("leave table", "ROLLBACK")
-            return
+            return False
         fitting.alter(alteration)
         session.execute("commit alter", "COMMIT")
+        return True
 
     def _pass_fence(self, session: Session) -> int:
         """Pass the fence by writing it.
@@ -200,10 +221,10 @@ class SwapJob:
         if lossy is None:
             return None
         column, source_type, target_type, value = lossy
+        widen = "" if self.options.evolve else ', or let the table widen with metadata={"marigold/evolve": True}'
         return LossyCastError(
             f"column {column!r}: {source_type} value {value!r} does not fit {target_type}, the type in the table",
-            remedy=f"round or convert the column to {target_type} yourself, or let the table widen with"
-            ' metadata={"marigold/evolve": True} on the asset',
+            remedy=f"round or convert the column to {target_type} yourself{widen}",
             **self.slices[0].where,
         )
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from uuid import uuid4
 
 import duckdb
@@ -431,6 +434,48 @@ def test_an_untyped_empty_first_day_leaves_open_what_the_partitions_are_cut_by(s
     swap(store, to_rows(pd.DataFrame({"key": values, "v": ["x"]}), Where()), "second", day(2, expression))
     swap(store, to_rows(NO_ROWS, Where()), "third", day(3, expression))
     assert store.read(TABLE, [day(2, expression)]).column("v").to_pylist() == ["x"]
+
+
+def test_an_empty_list_has_no_type_in_pandas_either(store):
+    nothing = pd.DataFrame({"key": [], "v": []})
+    swap(store, to_rows(nothing, Where()), "first", day(1))
+    swap(store, to_rows(pd.DataFrame({"key": pd.to_datetime([MOMENT]), "v": ["x"]}), Where()), "second", day(2))
+    swap(store, to_rows(nothing, Where()), "third", day(1))
+    assert store.read(TABLE).column("v").to_pylist() == ["x"]
+
+
+def test_a_relation_is_whole_whatever_else_its_connection_is_asked_for(store):
+    done = threading.Event()
+
+    def ask():
+        while not done.is_set():
+            with suppress(duckdb.Error):
+                duckdb.sql("SELECT 1").fetchall()
+
+    thread = threading.Thread(target=ask)
+    relation = duckdb.sql("SELECT range AS a FROM range(2_000_000)")
+    thread.start()
+    try:
+        rows = to_rows(relation, Where())
+    except (MarigoldError, duckdb.Error):
+        return  # refused, and not cut short
+    finally:
+        done.set()
+        thread.join()
+    swap(store, rows, "whole")
+    assert store.read(TABLE).num_rows == 2_000_000
+
+
+def test_intervals_longer_than_durations_stay_intervals(store):
+    given = pa.table({"a": pa.array([(0, 200_000_000, 0)], INTERVAL)})
+    swap(store, to_rows(given, Where()), "first")
+    assert load(store, (TABLE, None, None), pa.Table, Where()).column("a").to_pylist() == given["a"].to_pylist()
+
+
+def test_decimals_of_a_negative_scale_are_stored_as_they_are(store):
+    column = pa.array([Decimal("1.23E4"), None], pa.decimal128(3, -2))
+    swap(store, to_rows(pa.table({"a": column}), Where()), "first")
+    assert store.read(TABLE).column("a").to_pylist() == [Decimal(12300), None]
 
 
 def test_an_untyped_empty_first_window_at_a_clock_change_is_no_ambiguity(store):

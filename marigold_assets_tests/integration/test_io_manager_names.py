@@ -232,6 +232,41 @@ def test_ops_that_hand_on_results_by_one_name_read_their_own_or_none(warehouse):
     assert "Out(metadata=" in message
 
 
+def test_the_outputs_of_one_step_are_not_taken_for_each_other(warehouse):
+    seen = []
+
+    @dg.op(out=dg.DynamicOut())
+    def fan():
+        for key in "abc":
+            yield dg.DynamicOutput(pd.DataFrame({"v": [key]}), mapping_key=key)
+
+    same = {"table": "both"}
+
+    @dg.op(out={"x": dg.Out(metadata=same), "y": dg.Out(metadata=same)})
+    def two():
+        return pd.DataFrame({"v": ["x"]}), pd.DataFrame({"v": ["y"]})
+
+    @dg.op(out=dg.Out(io_manager_key="plain"))
+    def see(frame: pd.DataFrame):
+        seen.append(frame["v"].tolist())
+
+    resources = {"io_manager": warehouse.io_manager(), "plain": dg.mem_io_manager}
+
+    @dg.job(resource_defs=resources)
+    def mapped():
+        fan().map(see)
+
+    @dg.job(resource_defs=resources)
+    def pair():
+        x, _y = two()
+        see(x)
+
+    for job in (mapped, pair):
+        result = job.execute_in_process(instance=warehouse.instance, raise_on_error=False)
+        assert not result.success
+    assert seen in ([], [["c"]])  # what was written last is what it is
+
+
 def test_an_op_reads_the_output_of_its_own_run(warehouse):
     """A run that another one overtakes between two of its ops is refused, and not given the other's rows."""
     resources = {"io_manager": warehouse.io_manager()}

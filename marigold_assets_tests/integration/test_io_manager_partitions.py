@@ -438,6 +438,36 @@ def test_a_dimension_whose_keys_name_one_value_is_refused_where_the_others_agree
     assert sorted(warehouse.rows("SELECT c, n FROM s.t")) == [("a", 1), ("b", 1)]
 
 
+@pytest.mark.parametrize("config", [{}, {"default_collation": "NOCASE"}])
+@pytest.mark.parametrize("expression", ["city", "city COLLATE NOACCENT", "lower(city) COLLATE NOCASE"])
+def test_keys_that_a_collation_takes_for_equal_keep_their_own_rows(warehouse, loader, config, expression):
+    keys = dg.StaticPartitionsDefinition(["muller", "müller", "MULLER"])
+    options = {"resources": {"io_manager": warehouse.io_manager(connection_config=config)}}
+    asset = asset_of(lambda key: pd.DataFrame({"city": [key]}), keys, expression)
+    wanted = [key for key in keys.get_partition_keys() if not expression.startswith("lower") or key != "MULLER"]
+    for key in wanted:
+        warehouse.materialize(asset, key=key, **options)
+    seen = []
+    reader = loader(asset.key, seen, dict[str, pa.Table], partitions_def=keys)
+    for key in wanted:
+        warehouse.materialize(asset.to_source_asset(), reader, key=key, **options)
+    assert [{key: table["city"].to_pylist() for key, table in one.items()} for one in seen] == [
+        {key: [key]} for key in wanted
+    ]
+
+
+def test_a_column_with_a_collation_keeps_its_partitions_apart(warehouse):
+    keys = dg.StaticPartitionsDefinition(["Madrid", "madrid"])
+    asset = asset_of(lambda key: pd.DataFrame({"city": [key]}), keys, "city")
+    warehouse.materialize(asset, key="Madrid")
+    warehouse.rows("ALTER TABLE s.t ALTER city TYPE VARCHAR COLLATE NOCASE")
+    warehouse.materialize(asset, key="madrid")
+    assert sorted(warehouse.rows("SELECT city FROM s.t")) == [("Madrid",), ("madrid",)]
+    assert "outside" in warehouse.refused(
+        asset_of(lambda key: pd.DataFrame({"city": ["MADRID"]}), keys, "city"), key="madrid"
+    )
+
+
 def test_a_key_that_a_decimal_would_round_names_no_row(warehouse):
     keys = dg.StaticPartitionsDefinition(["1.01", "1.005"])
     asset = asset_of(lambda key: pa.table({"k": pa.array([decimal.Decimal("1.01")], pa.decimal128(9, 2))}), keys, "k")
@@ -486,6 +516,21 @@ def test_sql_of_an_input_reads_the_same_rows_in_every_time_zone(warehouse, loade
                 f"SELECT CAST(sold AT TIME ZONE 'Europe/Madrid' AS VARCHAR) FROM ({seen[0]})"
             ).fetchall()
             assert sorted(found) == [(f"{D2} 00:30:00",), (f"{D2} 23:30:00",)]
+
+
+def test_sql_of_an_input_is_refused_also_where_no_row_of_it_shows_why(warehouse, loader):
+    """Rows in the middle of a month belong to it in every zone; those of its first hour do not."""
+    months = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-04-01", timezone="Europe/Madrid")
+
+    def make(key):
+        at = pd.to_datetime([f"{key[:7]}-15 12:00"] * 2000 + [f"{key[:7]}-01 00:30"]).tz_localize("Europe/Madrid")
+        return pd.DataFrame({"sold": at.astype("datetime64[us, Europe/Madrid]"), "v": 1})
+
+    asset = asset_of(make, months, "CAST(date_trunc('month', sold) AS DATE)")
+    warehouse.materialize(asset, key="2024-01-01")
+    for key in ("2024-01-01", "2024-02-01"):
+        reader = loader(asset.key, [], str, partitions_def=months)
+        assert "depends on the time zone" in warehouse.refused(asset.to_source_asset(), reader, key=key)
 
 
 @pytest.mark.parametrize("expression", ["sold", "CAST(sold AS DATE)"])

@@ -130,6 +130,34 @@ def test_a_missing_and_a_renamed_column_are_refused_by_name(write, refused):
     assert "'net' renamed to 'nett'" in refused(D2, gross=[1], nett=[2])
 
 
+@pytest.mark.parametrize("fault", ["rows outside", "stream"])
+def test_a_table_does_not_grow_for_rows_that_do_not_come(warehouse, fault):
+    """Or the code that is right, and has no such column, would be refused from then on."""
+
+    def grown(key):
+        day = pd.Timestamp("2030-01-01" if fault == "rows outside" else key)
+        table = pa.Table.from_pandas(pd.DataFrame({"d": [day], "v": [1.5], "new": ["x"]}))
+
+        def batches():
+            yield from table.to_batches()
+            raise ValueError("the source went away")
+
+        return table if fault == "rows outside" else pa.RecordBatchReader.from_batches(table.schema, batches())
+
+    @dg.asset(key=["s", "t"], partitions_def=DAYS, metadata={"partition_expr": "d"})
+    def plain(context):
+        return pd.DataFrame({"d": [pd.Timestamp(context.partition_key)], "v": [1.5]})
+
+    @dg.asset(key=["s", "t"], partitions_def=DAYS, metadata={"partition_expr": "d", "marigold/evolve": True})
+    def growing(context):
+        return grown(context.partition_key)
+
+    warehouse.materialize(plain, key=D1)
+    warehouse.refused(growing, key=D1)
+    warehouse.materialize(plain, key=D2)
+    assert [row[0] for row in warehouse.rows("DESCRIBE s.t")] == ["d", "v"]
+
+
 def test_an_asset_that_opted_in_grows_its_table_and_old_rows_hold_null(warehouse):
     table = Table(metadata={"marigold/evolve": True})
     table.day(D1, v=[1, 2])
