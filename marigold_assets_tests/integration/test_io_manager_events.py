@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dagster as dg
 import duckdb
 import pandas as pd
@@ -241,3 +243,99 @@ def test_runs_of_different_days_and_a_range_beside_them_do_not_fence_each_other(
     asset = asset_of(ranged, backfill_policy=dg.BackfillPolicy.single_run())
     assert warehouse.materialize(asset, keys=(D1, "2024-01-30")).success
     assert warehouse.rows("SELECT count(*) FROM s.t") == [(31,)]
+
+
+class Outside(dg.ConfigurableIOManager):
+    """Reads something that another author changes meanwhile."""
+
+    path: str
+
+    def handle_output(self, context, obj):
+        raise NotImplementedError
+
+    def load_input(self, context):
+        return read_and_be_overtaken(self.path)
+
+
+OVERTAKE = []
+
+
+def read_and_be_overtaken(path):
+    found = Path(path).read_text(encoding="utf-8")
+    if OVERTAKE:
+        OVERTAKE.pop()()
+    return found
+
+
+@pytest.mark.parametrize("way", ["outside first", "outside last", "resource"])
+def test_a_later_step_that_has_read_elsewhere_first_is_as_old_as_its_run(warehouse, tmp_path, way):
+    """In-process, a step draws a token of its own only where that comes before everything that it reads."""
+    path = tmp_path / "outside.txt"
+    resources = {
+        "outside": Outside(path=str(path)),
+        "warehouse": FencedPartitionResource(database=warehouse.path),
+        "io_manager": warehouse.io_manager(),
+    }
+    outside = dg.AssetSpec("outside").with_io_manager_key("outside")
+
+    @dg.asset(key=["s", "up"], partitions_def=DAYS, metadata={"partition_expr": "d"})
+    def up(context):
+        return frame(context)
+
+    def report(found):
+        return pd.DataFrame({"found": [found]})
+
+    if way == "resource":
+
+        @dg.asset(key=["s", "report"], deps=[up], required_resource_keys={"warehouse"})
+        def last(context):
+            found = read_and_be_overtaken(path)
+            context.resources.warehouse.read(context, up.key, pd.DataFrame)
+            return context.resources.warehouse.swap(context, report(found))
+
+    elif way == "outside first":
+
+        @dg.asset(key=["s", "report"], ins={"outside": dg.AssetIn("outside"), "up": dg.AssetIn(up.key)})
+        def last(outside: str, up: pd.DataFrame) -> pd.DataFrame:
+            return report(outside)
+
+    else:
+
+        @dg.asset(key=["s", "report"], ins={"up": dg.AssetIn(up.key), "outside": dg.AssetIn("outside")})
+        def last(up: pd.DataFrame, outside: str) -> pd.DataFrame:
+            return report(outside)
+
+    path.write_text("old")
+    warehouse.materialize(up, key=D1)
+
+    def overtake():
+        path.write_text("new")
+        assert warehouse.materialize(up, last, outside, selection=[last], resources=resources).success
+
+    OVERTAKE.append(overtake)
+    result = warehouse.materialize(
+        up, last, outside, selection=[up, last], key=D1, resources=resources, raise_on_error=False
+    )
+    assert not result.success
+    assert warehouse.rows("SELECT found FROM s.report") == [("new",)]
+
+
+def test_a_later_step_that_reads_from_here_first_is_as_new_as_that(warehouse):
+    """Or the runs of many days, which all write one report, would refuse each other for no reason."""
+    resources = {"io_manager": warehouse.io_manager()}
+    days = asset_of(frame)
+
+    @dg.asset(key=["s", "report"], ins={"t": dg.AssetIn(days.key)})
+    def report(t: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"n": [len(t)]})
+
+    @dg.asset(key=["s", "wait"], deps=[days])
+    def wait(context) -> None:
+        if context.run.tags.get("overtaken"):
+            assert warehouse.materialize(days, report, key=D2, resources=resources).success
+
+    @dg.asset(key=["s", "last"], ins={"t": dg.AssetIn(days.key)}, deps=[wait])
+    def last(t: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"n": [len(t)]})
+
+    assert warehouse.materialize(days, wait, last, key=D1, resources=resources, tags={"overtaken": "yes"}).success
