@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -84,6 +85,9 @@ def _wait_for(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
+_loading = threading.Lock()  # Dagster loads this file as a module, and another thread would find half of it
+
+
 # --- the stage -------------------------------------------------------------------------------------------------------
 
 
@@ -121,9 +125,11 @@ class Stage:
 
     def create(self, job: Callable[[], dg.JobDefinition], day: str, *, retry_of: str | None = None) -> str:
         """Create a run of one day."""
-        reconstructable = dg.reconstructable(job)
+        with _loading:
+            reconstructable = dg.reconstructable(job)
+            definition = reconstructable.get_definition()
         return self.instance.create_run_for_job(
-            job_def=reconstructable.get_definition(),
+            job_def=definition,
             run_id=str(uuid.uuid4()),
             tags={"dagster/partition": day},
             job_code_origin=reconstructable.get_python_origin(),
