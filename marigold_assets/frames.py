@@ -16,7 +16,8 @@ import pyarrow.ipc
 
 from marigold_assets.arrow import durations_from_intervals, storable, storable_reader, to_pandas
 from marigold_assets.errors import MarigoldError, SchemaMismatchError, UnsupportedTypeError, Where
-from marigold_assets.model import PartitionSlice, TableName
+from marigold_assets.model import Column, PartitionSlice, TableName
+from marigold_assets.stores.alignment import refuse_inexact
 from marigold_assets.stores.base import PartitionStore, Query, Rows
 
 ReadArguments = tuple[TableName, Sequence[PartitionSlice] | None, Sequence[str] | None]
@@ -114,6 +115,9 @@ def to_rows(value: object, where: Where) -> Rows:
         UnsupportedTypeError: The value, or one of its columns, is of a type that cannot be stored as it is.
         SchemaMismatchError: Two columns have one name.
     """
+    if isinstance(value, duckdb.DuckDBPyRelation):
+        columns = zip(value.columns, value.types, strict=True)
+        refuse_inexact([Column(name=name, type=str(kind)) for name, kind in columns], where)
     try:
         rows = _to_rows(value)
     except MarigoldError:

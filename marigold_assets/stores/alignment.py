@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 import duckdb
 
-from marigold_assets.errors import LossyCastError, MarigoldError, SchemaMismatchError, Where
+from marigold_assets.errors import LossyCastError, MarigoldError, SchemaMismatchError, UnsupportedTypeError, Where
 from marigold_assets.model import Column, fold
 from marigold_assets.stores import sql, standin
 from marigold_assets.stores.standin import NULL_TYPES
@@ -41,6 +41,7 @@ _FAMILIES: Mapping[str, str] = {
     **dict.fromkeys(("time", "time_ns"), "time of day"),
     **dict.fromkeys(("varchar", "enum", "uuid", "json"), "text"),
 }
+_INEXACT_IN_ARROW = frozenset({"UHUGEINT", "BIT", "TIME WITH TIME ZONE"})
 _NESTED = frozenset({"struct", "list", "array", "map", "union"})
 _TIED = re.compile(r"index depends on it|entries that depend on it|constraint specified|generated column")
 
@@ -146,6 +147,22 @@ def untyped_candidates(
         if chosen:
             found.append((column, kind, chosen))
     return tuple(found)
+
+
+def refuse_inexact(columns: Sequence[Column], where: Where) -> None:
+    """Refuse types whose values DuckDB changes when it gives them out as Arrow data.
+
+    Raises:
+        UnsupportedTypeError: A column has one of them.
+    """
+    for column in columns:
+        kind = next((leaf for leaf in standin.leaves(column.type) if leaf in _INEXACT_IN_ARROW), None)
+        if kind is not None:
+            raise UnsupportedTypeError(
+                f"column {column.name!r} has type {column.type}, and DuckDB does not give out {kind} as it is",
+                remedy="cast it in SQL, to VARCHAR for example, or return the rows as SQL",
+                **where,
+            )
 
 
 def alteration_error(error: duckdb.Error, column: Column, where: Where) -> MarigoldError | None:

@@ -219,17 +219,17 @@ class Connector:
             host = Host.of(self.path)
         except ForkedWhileOpenError:
             raise self._forked() from None
-        opened = host.attach(self._config, read_only=read_only) if alone else None
+        opened = host.attach(self.path, self._config, read_only=read_only) if alone else None
         if opened is not None:
             return opened
         try:
-            return host.connect(self._config, read_only=read_only)
+            return host.connect(self.path, self._config, read_only=read_only)
         except duckdb.ConnectionException:
             if not read_only:
                 raise
             # Somebody in this process has the file open for writing: share that instance, as it is locked against
             # other processes anyway.
-            return host.connect(self._config, read_only=False)
+            return host.connect(self.path, self._config, read_only=False)
 
     def _refusal(self, error: BaseException) -> MarigoldError:
         if isinstance(error, duckdb.InvalidInputException | duckdb.CatalogException):

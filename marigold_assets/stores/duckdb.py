@@ -32,7 +32,7 @@ from marigold_assets.model import (
     TableName,
     fold,
 )
-from marigold_assets.stores import fence, ledger, measure, sql
+from marigold_assets.stores import alignment, fence, ledger, measure, sql
 from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Connector, is_conflict
 from marigold_assets.stores.location import Config
@@ -165,7 +165,11 @@ class DuckDBStore(PartitionStore):
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatchReader]:
         with self._reading(table, slices, columns, alone=False) as (session, query, parameters):
-            yield session.relation("scan", query, parameters).to_arrow_reader(_BATCH_ROWS)
+            reader = session.relation("scan", query, parameters).to_arrow_reader(_BATCH_ROWS)
+            try:
+                yield reader
+            finally:
+                reader.close()  # whoever keeps it would keep the file open
 
     def query(
         self,
@@ -294,6 +298,9 @@ def _selection(
     known: Sequence[Column],
 ) -> tuple[str, tuple[Any, ...]]:
     """The SELECT of some columns of some slices, with the values to bind."""
+    wanted = None if columns is None else {fold(name) for name in columns}
+    given = [column for column in known if wanted is None or fold(column.name) in wanted]
+    alignment.refuse_inexact(given, slices[0].where if slices else Where(table=str(table)))
     if slices is None:
         return sql.select(session.name(table), columns, None), ()
     condition = session.predicate(slices, known)

@@ -54,7 +54,7 @@ CREATE TABLE {FENCE_SCHEMA}.ledger (
     swap_id VARCHAR NOT NULL, row_count BIGINT NOT NULL, content_hash VARCHAR NOT NULL, column_hashes VARCHAR NOT NULL,
     columns VARCHAR NOT NULL, code_version VARCHAR, step VARCHAR, backfill_id VARCHAR, inputs VARCHAR NOT NULL,
     committed_at TIMESTAMPTZ NOT NULL);
-"""
+""".replace("VARCHAR", "VARCHAR COLLATE C")  # letters differ whatever collation the user has set
 
 
 def ensure_tables(execute: Execute) -> None:
@@ -231,19 +231,21 @@ def _marks(execute: Execute, table: TableName, keys: Sequence[str | None]) -> li
     return [(key, (run_id, mark)) for key, run_id, mark in rows]
 
 
-def refuse_equal_keys(execute: Execute, slices: Sequence[PartitionSlice], casts: Sequence[str | None]) -> None:
-    """Refuse a key whose value in the table is also that of another key: the two would overwrite each other's rows.
+def key_of_equal_value(
+    execute: Execute, slices: Sequence[PartitionSlice], casts: Sequence[str | None]
+) -> tuple[PartitionSlice, str] | None:
+    """A key whose value in the table is also that of another key, which has rows by the ledger.
 
     Args:
         execute: Runs a statement.
         slices: Slices to be written.
         casts: By dimension, the type to which a key is cast; ``None`` where it is compared as text.
 
-    Raises:
-        ConfigurationError: Such another key has been written.
+    Returns:
+        The slice and the other key.
     """
     if not any(casts):
-        return
+        return None
     if len(casts) == 1:
         same = [f"TRY_CAST(fence.partition_key AS {casts[0]}) = TRY_CAST(mine.key AS {casts[0]})"]
     else:
@@ -255,20 +257,21 @@ def refuse_equal_keys(execute: Execute, slices: Sequence[PartitionSlice], casts:
             f"{theirs} = {ours}" if kind is None else f"TRY_CAST({theirs} AS {kind}) = TRY_CAST({ours} AS {kind})"
             for (theirs, ours), kind in zip(texts, casts, strict=True)
         ]
+    newest = (
+        f"SELECT arg_max(row_count, position) FROM {FENCE_SCHEMA}.ledger AS ledger"
+        " WHERE ledger.table_key = fence.table_key AND ledger.partition_key = fence.partition_key"
+    )
     found = execute(
         "look for equal keys",
         f"SELECT mine.key, fence.partition_key FROM {FENCE_SCHEMA}.fence AS fence, (SELECT unnest(?) AS key) AS mine"
-        f" WHERE fence.table_key = ? AND fence.partition_key <> mine.key AND {' AND '.join(same)} LIMIT 1",
+        f" WHERE fence.table_key = ? AND fence.partition_key <> mine.key AND {' AND '.join(same)} AND ({newest}) > 0"
+        " LIMIT 1",
         [[slice_.partition_key for slice_ in slices], slices[0].table.key],
     )
-    if found:
-        [(mine, other)] = found
-        where = next(slice_.where for slice_ in slices if slice_.partition_key == mine)
-        raise ConfigurationError(
-            f"the key names the same {' | '.join(kind or 'text' for kind in casts)} as partition {other!r}",
-            remedy="spell every value in one way only, or store the column as text",
-            **where,
-        )
+    if not found:
+        return None
+    [(mine, other)] = found
+    return next(slice_ for slice_ in slices if slice_.partition_key == mine), str(other)
 
 
 def check_owner(execute: Execute, slice_: PartitionSlice, renamed_from: Sequence[str]) -> None:

@@ -115,11 +115,18 @@ class Fitting:
             self._alter("widen column", column, _new_type(column, using))
 
     def take_back(self, alteration: Alteration) -> None:
-        """Drop the columns that an alteration added, since the rows that needed them do not come."""
+        """Drop the columns that an alteration added, since the rows that needed them do not come.
+
+        Raises:
+            duckdb.Error: Something depends on a column.
+        """
         for column in alteration.fit.additions:
-            self.session.execute(
-                "take back column", f"ALTER TABLE {self._table} DROP COLUMN {sql.identifier(column.name)}"
-            )
+            name = sql.identifier(column.name)
+            if self.session.execute(
+                "look for a value", f"SELECT 1 FROM {self._table} WHERE {name} IS NOT NULL LIMIT 1"
+            ):
+                continue  # somebody who shares the connection's file has used it meanwhile
+            self.session.execute("take back column", f"ALTER TABLE {self._table} DROP COLUMN {name}")
 
     def ensure_table(self) -> tuple[Column, ...]:
         """Create the table if :meth:`alteration` has found none; return its columns."""

@@ -56,14 +56,9 @@ class Opened:
 
 
 class Host:
-    """Opens one file in this process.
+    """Opens one file in this process, however its path is spelled."""
 
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._guard = threading.RLock()  # an Opened may be collected within any statement
         self._config: Config = {}
         self._instance: duckdb.DuckDBPyConnection | None = None
@@ -83,14 +78,14 @@ class Host:
         with _guard:
             if real in _open_at_fork:
                 raise ForkedWhileOpenError
-            return _hosts.setdefault(real, cls(path))
+            return _hosts.setdefault(real, cls())
 
     @property
     def is_open(self) -> bool:
         """Whether the file is open."""
         return bool(self._attachments or self._connections)
 
-    def attach(self, config: Config, *, read_only: bool) -> Opened | None:
+    def attach(self, path: Path, config: Config, *, read_only: bool) -> Opened | None:
         """Open the file for work in which no code of users runs.
 
         Returns:
@@ -106,7 +101,7 @@ class Host:
                 return None
             if self._attachments and (config != self._config or (self._read_only and not read_only)):
                 raise OpenedOtherwiseError
-            if not self._attachments and not self._attach(config, read_only=read_only):
+            if not self._attachments and not self._attach(path, config, read_only=read_only):
                 return None
             self._attachments += 1
             try:
@@ -117,7 +112,7 @@ class Host:
                 raise
         return Opened(connection, lambda: self._detach(connection))
 
-    def connect(self, config: Config, *, read_only: bool) -> Opened:
+    def connect(self, path: Path, config: Config, *, read_only: bool) -> Opened:
         """Open the file so that connections of users share it.
 
         Raises:
@@ -129,9 +124,9 @@ class Host:
             if self._attachments:
                 raise OpenedOtherwiseError
             # Where others have it open, connecting would open it anew, and that takes the lock away from them.
-            if not self._connections and self._attach(config, read_only=read_only):
+            if not self._connections and self._attach(path, config, read_only=read_only):
                 self._release()
-            connection = duckdb.connect(str(self._path), read_only=read_only, config=dict(config))
+            connection = duckdb.connect(str(path), read_only=read_only, config=dict(config))
             self._connections += 1
         return Opened(connection, lambda: self._disconnect(connection))
 
@@ -146,10 +141,10 @@ class Host:
         if self._instance is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._instance))
 
-    def _attach(self, config: Config, *, read_only: bool) -> bool:
+    def _attach(self, path: Path, config: Config, *, read_only: bool) -> bool:
         mode = "READ_ONLY" if read_only else "READ_WRITE"
         try:
-            self._running(config).execute(f"ATTACH {sql.string(str(self._path))} (TYPE duckdb, {mode})")
+            self._running(config, path).execute(f"ATTACH {sql.string(str(path))} (TYPE duckdb, {mode})")
             query = "SELECT database_name FROM duckdb_databases() WHERE path IS NOT NULL"
             [(self._name,)] = self._running(config).execute(query).fetchall()
         except duckdb.IOException:
@@ -188,12 +183,12 @@ class Host:
         with self._guard:
             self._connections -= 1
 
-    def _running(self, config: Config) -> duckdb.DuckDBPyConnection:
+    def _running(self, config: Config, path: Path | None = None) -> duckdb.DuckDBPyConnection:
         if config != self._config:
             self._stop()
         if self._instance is None:
             # Where DuckDB would put what does not fit into memory if it opened the file itself.
-            settings = {"temp_directory": f"{self._path}.tmp", **config}
+            settings = {**({"temp_directory": f"{path}.tmp"} if path else {}), **config}
             self._instance, self._config = duckdb.connect(":memory:", config=settings), dict(config)
         return self._instance
 
@@ -235,6 +230,14 @@ def _longest_idle(latest: Host) -> list[Host]:
         return longest
 
 
+def _stop_idle() -> None:
+    """Before a fork: an instance is of no use to the new process, which would even break on ending it."""
+    with _guard:
+        hosts = list(_hosts.values())
+    for host in hosts:
+        host.stop_if_idle()
+
+
 def _start_anew() -> None:
     global _guard  # noqa: PLW0603 - a thread that has not come along may have held it
     _guard = threading.RLock()
@@ -245,4 +248,4 @@ def _start_anew() -> None:
     _idle.clear()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(before=_stop_idle, after_in_child=_start_anew)

@@ -27,6 +27,7 @@ StatementObserver = Callable[[str], None]
 _DIFFERENT_ZONES = ("Etc/GMT+12", "Etc/GMT-14", "Asia/Kathmandu")
 _INSTANTS = """(SELECT unnest(generate_series(TIMESTAMPTZ '2023-12-30 00:00:00+00',
     TIMESTAMPTZ '2025-01-03 00:00:00+00', INTERVAL 7 HOUR)) AS marigold_at)"""
+_NAMES_ITS_ZONE = re.compile(r"\bAT\s+TIME\s+ZONE\b|\btimezone\s*\(", re.IGNORECASE)
 _SAMPLE_ROWS = 1_000
 _GOLDEN = (
     *("0", "1", "-1", "127::TINYINT", "9223372036854775807", "1.5::DOUBLE", "-0.0::DOUBLE", "'NaN'::DOUBLE"),
@@ -174,6 +175,9 @@ class Session:
         written = {text: rendered for text, rendered in types.sql.items() if rendered.startswith("(")}
         if not written:
             return None
+        for text, rendered in written.items():
+            if not _NAMES_ITS_ZONE.search(rendered) and self._reads_instants(rendered, slices[0].table, columns):
+                return text
         # Rows as they are, for what is parsed, and as they might be at any instant, for what is cut.
         rows = f"SELECT * FROM {self.name(slices[0].table)} LIMIT {_SAMPLE_ROWS}"
         instants = [column.name for column in columns if ExpressionKind.of(column.type) is ExpressionKind.INSTANT]
@@ -193,6 +197,18 @@ class Session:
             if len(set(values)) > 1:
                 return text
         return None
+
+    def _reads_instants(self, rendered: str, table: TableName, columns: Sequence[Column]) -> bool:
+        """Whether an expression over a table cannot do without its columns of instants."""
+        instants = [c.name for c in columns if ExpressionKind.of(c.type) is ExpressionKind.INSTANT]
+        if not instants:
+            return False
+        without = f"* EXCLUDE ({', '.join(map(sql.identifier, instants))})" if len(instants) < len(columns) else "1"
+        try:
+            self.described(f"DESCRIBE SELECT {rendered} FROM (SELECT {without} FROM {self.name(table)})")
+        except duckdb.BinderException:
+            return True
+        return False
 
     def _refuse_unless_expression(self, rendered: str, text: str, slice_: PartitionSlice) -> None:
         # Text such as "a); DROP TABLE b; --" would run as three statements.

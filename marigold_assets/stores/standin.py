@@ -38,14 +38,14 @@ def declared(column: Column, *, doubtful: bool, kind: str | None = None) -> str:
         doubtful: Whether an INTEGER of the rows may be what DuckDB before 2.0 made of nothing but NULL.
         kind: The stand-in, where that is a particular one.
     """
-    open_ = has_nothing(column.type) or (doubtful and STAND_IN in _leaves(column.type))
+    open_ = has_nothing(column.type) or (doubtful and STAND_IN in leaves(column.type))
     mark = " DEFAULT NULL" if open_ else ""
     return f"{sql.identifier(column.name)} {kind or decided(column.type)}{mark}"
 
 
 def has_nothing(kind: str) -> bool:
     """Whether a type holds nothing but NULL somewhere."""
-    return not NULL_TYPES.isdisjoint(_leaves(kind))
+    return not NULL_TYPES.isdisjoint(leaves(kind))
 
 
 def decided(kind: str) -> str:
@@ -176,9 +176,10 @@ def _is_list(kind: str) -> bool:
     return kind.endswith("[]")
 
 
-def _leaves(kind: str) -> list[str]:
+def leaves(kind: str) -> list[str]:
+    """The flat types within a type, or the type itself."""
     inner = children(kind)
-    return [leaf for _, child in inner for leaf in _leaves(child)] if inner else [kind]
+    return [leaf for _, child in inner for leaf in leaves(child)] if inner else [kind]
 
 
 def _rebuilt(kind: str, leaf: Callable[[str], str]) -> str:

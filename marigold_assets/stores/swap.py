@@ -96,7 +96,7 @@ class SwapJob:
         columns = fitting.ensure_table()
         selection = fitting.selection(columns)
         types = session.expression_types(self.slices, columns)
-        fence.refuse_equal_keys(session.fenced, self.slices, key_casts(self.slices, types))
+        self._refuse_equal_keys(session, types)
         condition = predicate(self.slices, types)
         if not fitting.is_new:
             self._stage_if_circular(session)
@@ -153,11 +153,15 @@ class SwapJob:
             yield
         except CommitFailedError:
             raise
-        except BaseException:
+        except BaseException as failure:
             with suppress(duckdb.Error):
                 session.execute("give up", "ROLLBACK")
-            with suppress(duckdb.Error):
+            try:
                 fitting.take_back(alteration)
+            except duckdb.Error as error:
+                if isinstance(failure, MarigoldError):
+                    names = ", ".join(column.name for column in alteration.fit.additions)
+                    failure.detail = f"The table keeps the new columns {names}, until they are dropped by hand: {error}"
             raise
 
     def _commit_alteration(self, session: Session, fitting: Fitting, alteration: Alteration) -> bool:
@@ -200,6 +204,23 @@ class SwapJob:
                 **self.slices[0].where,
             )
         return found
+
+    def _refuse_equal_keys(self, session: Session, types: ExpressionTypes) -> None:
+        """Refuse a key that names the value of another key ("1" and "01"), whose rows it would replace."""
+        casts = key_casts(self.slices, types)
+        found = fence.key_of_equal_value(session.fenced, self.slices, casts)
+        if found is None:
+            return
+        slice_, other = found
+        within = predicate([slice_], types)
+        query = f"SELECT 1 FROM {self._table(session)} WHERE {within.sql} LIMIT 1"
+        if session.execute("look for rows", query, within.parameters):
+            raise ConfigurationError(
+                f"the key names the same {' | '.join(kind or 'text' for kind in casts)} as partition {other!r}",
+                remedy="spell every value in one way only, or store the column as text; to go over to the new spelling,"
+                " delete the rows of the old one by hand",
+                **slice_.where,
+            )
 
     def _stage_if_circular(self, session: Session) -> None:
         """Run a query before the rows are deleted that it may read, whatever way it names their table."""

@@ -35,7 +35,7 @@ def opens_elsewhere(path):
 
 def test_a_file_is_locked_while_it_is_attached_and_free_afterwards(path):
     DuckDBStore(str(path)).draw_token("run")
-    opened = Host.of(path).attach(CONFIG, read_only=False)
+    opened = Host.of(path).attach(path, CONFIG, read_only=False)
     assert opened is not None
     assert not opens_elsewhere(path)
     opened.close()
@@ -46,7 +46,7 @@ def test_a_connection_given_to_a_user_is_shared_and_keeps_its_lock(path):
     store = DuckDBStore(str(path))
     fill(store)
     with store.connector.share() as given, duckdb.connect(str(path), config=CONFIG) as users:
-        assert Host.of(path).attach(CONFIG, read_only=True) is None
+        assert Host.of(path).attach(path, CONFIG, read_only=True) is None
         fill(store, 2)
         for connection in (given, users):
             assert connection.execute("SELECT value FROM sales.daily").fetchall() == [(2,)]
@@ -115,7 +115,7 @@ def test_a_connection_that_nobody_closed_is_closed_with_its_last_name(path):
     DuckDBStore(str(path)).draw_token("run")
     host = Host.of(path)
     for open_ in (host.attach, host.connect):
-        opened = open_(CONFIG, read_only=False)
+        opened = open_(path, CONFIG, read_only=False)
         assert host.is_open
         assert opened is not None
         del opened
@@ -156,13 +156,13 @@ def test_what_is_attached_is_not_opened_a_second_time(path):
     """Or the process would lose its lock."""
     DuckDBStore(str(path)).draw_token("run")
     host = Host.of(path)
-    reader = host.attach(CONFIG, read_only=True)
+    reader = host.attach(path, CONFIG, read_only=True)
     for settings, read_only in ((CONFIG, False), ({"threads": 1}, True)):
         with pytest.raises(OpenedOtherwiseError):
-            host.attach(settings, read_only=read_only)
+            host.attach(path, settings, read_only=read_only)
     with pytest.raises(OpenedOtherwiseError):
-        host.connect(CONFIG, read_only=True)
-    second = host.attach(CONFIG, read_only=True)
+        host.connect(path, CONFIG, read_only=True)
+    second = host.attach(path, CONFIG, read_only=True)
     reader.close()
     assert not opens_elsewhere(path)
     second.close()
@@ -225,7 +225,7 @@ def test_settings_hold_whatever_they_forbid(path, config):
 
 def test_what_does_not_fit_into_memory_goes_beside_the_file(path):
     DuckDBStore(str(path)).draw_token("run")
-    opened = Host.of(path).attach({"memory_limit": "123MB"}, read_only=True)
+    opened = Host.of(path).attach(path, {"memory_limit": "123MB"}, read_only=True)
     settings = "SELECT current_setting('temp_directory'), current_setting('memory_limit')"
     assert opened.connection.execute(settings).fetchall() == [(f"{path}.tmp", "117.3 MiB")]
     opened.close()
@@ -236,7 +236,7 @@ def test_names_and_views_of_the_file_mean_what_they_mean_to_its_user(path):
         connection.execute("CREATE TABLE plain AS SELECT 7 AS a; CREATE VIEW seen AS SELECT * FROM plain")
         wanted = "SELECT current_database(), current_schema(), (SELECT a FROM seen), (SELECT a FROM market.main.plain)"
         theirs = connection.execute(wanted).fetchall()
-    opened = Host.of(path).attach(CONFIG, read_only=False)
+    opened = Host.of(path).attach(path, CONFIG, read_only=False)
     assert opened.connection.execute(wanted).fetchall() == theirs == [("market", "main", 7, 7)]
     opened.close()
 
@@ -263,12 +263,12 @@ def test_only_some_instances_are_kept(tmp_path):
 
 def test_settings_are_those_of_whoever_opens(path):
     for threads in (1, 2, 1):
-        opened = Host.of(path).attach({"threads": threads}, read_only=False)
+        opened = Host.of(path).attach(path, {"threads": threads}, read_only=False)
         assert opened.connection.execute("SELECT current_setting('threads')").fetchall() == [(threads,)]
         opened.close()
     with duckdb.connect(str(path), config=CONFIG), pytest.raises(OpenedByOthersError):
-        Host.of(path).attach({"threads": 2}, read_only=False)
-    opened = Host.of(path).attach({"threads": 1}, read_only=True)
+        Host.of(path).attach(path, {"threads": 2}, read_only=False)
+    opened = Host.of(path).attach(path, {"threads": 1}, read_only=True)
     assert opened.connection.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
     opened.close()
 
@@ -282,10 +282,45 @@ def test_a_file_that_another_process_holds_is_waited_for_without_starting_instan
         assert other.stdout.readline() == b"open\n"
         for _ in range(3):
             with pytest.raises(duckdb.IOException, match="lock"):
-                host.attach(CONFIG, read_only=True)
+                host.attach(path, CONFIG, read_only=True)
         other.kill()
     assert host._instance is before
     DuckDBStore(str(path)).draw_token("run")
+
+
+def test_a_link_that_is_turned_leads_to_its_new_file_and_the_old_one_stays_itself(tmp_path):
+    first, second, link = (tmp_path / name for name in ("v1.duckdb", "v2.duckdb", "current.duckdb"))
+    link.symlink_to(first)
+    fill(DuckDBStore(str(link)), 1)
+    link.unlink()
+    link.symlink_to(second)
+    fill(DuckDBStore(str(link)), 2)
+    assert value_of(DuckDBStore(str(first))) == [1]
+    assert value_of(DuckDBStore(str(second))) == [2]
+    fill(DuckDBStore(str(first)), 3)
+    assert value_of(DuckDBStore(str(link))) == [2]
+
+
+def test_a_reader_that_is_kept_does_not_keep_the_file(path):
+    store = DuckDBStore(str(path))
+    fill(store)
+    with store.scan(slice_of("a").table) as kept:
+        pass
+    assert opens_elsewhere(path)
+    fill(store, 2)
+    del kept
+
+
+def test_owners_differ_by_letter_whatever_the_default_collation(path):
+    store = DuckDBStore(str(path), config={"default_collation": "NOCASE"})
+    for number, owner in enumerate(("o", "O")):
+        attempt = Attempt(run_id=f"{number}", token=store.draw_token(f"{number}"))
+        rows = table_of([{"key": "a", "value": number}])
+        if number:
+            with pytest.raises(MarigoldError, match="belongs to"):
+                store.swap([slice_of("a", owner=owner)], rows, attempt=attempt, swap_id=owner)
+        else:
+            store.swap([slice_of("a", owner=owner)], rows, attempt=attempt, swap_id=owner)
 
 
 def test_an_instance_that_broke_is_replaced(path):

@@ -466,6 +466,21 @@ def test_a_relation_is_whole_whatever_else_its_connection_is_asked_for(store):
     assert store.read(TABLE).num_rows == 2_000_000
 
 
+@pytest.mark.parametrize(
+    "value", ["340282366920938463463374607431768211455::UHUGEINT", "'10'::BIT", "'12:00:00+02'::TIMETZ"]
+)
+@pytest.mark.parametrize("form", ["{}", "[{}]", "{{'a': {}}}"])
+def test_values_that_arrow_would_change_are_refused(store, value, form):
+    text = f"SELECT {form.format(value)} AS a, 1 AS b"
+    with pytest.raises(UnsupportedTypeError, match="'a' has type"):
+        to_rows(duckdb.sql(text), Where())
+    swap(store, to_rows(text, Where()), "sql")
+    for wanted in (pd.DataFrame, pa.RecordBatchReader):
+        with pytest.raises(UnsupportedTypeError, match="'a' has type"):
+            load(store, (TABLE, None, None), wanted, Where())
+    assert load(store, (TABLE, None, ["b"]), pa.Table, Where())["b"].to_pylist() == [1]
+
+
 def test_intervals_longer_than_durations_stay_intervals(store):
     given = pa.table({"a": pa.array([(0, 200_000_000, 0)], INTERVAL)})
     swap(store, to_rows(given, Where()), "first")
