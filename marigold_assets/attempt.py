@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import dagster as dg
 
@@ -33,35 +35,40 @@ def shown_keys(keys: Sequence[str]) -> str | None:
     return f"{keys[0]} ... {keys[-1]} ({len(keys)})" if len(keys) > 1 else (str(keys[0]) if keys else None)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, weakref_slot=True, eq=False)
 class RunningAttempt:
-    """The attempt of a run in this process.
+    """The attempt of a run in this process, for all IO managers and resources that work on one file.
 
-    Under the multiprocess executor a process carries out one step, in-process all of them. There, a step that comes
-    later takes a token of its own before it reads: what it reads is as new as that. Otherwise a table without
-    partitions, which the runs of many days write, would be refused to the run that started first even where it has
-    read last.
+    Under the multiprocess executor a process carries out one step, whose token is drawn when its resources are set up.
+    In-process it carries out all of them: there, each step takes a token of its own when it first reads from the store,
+    so that what it reads is as new as that. If it may have read elsewhere before, whoever came since the step before
+    may know better, and is not overtaken (see :class:`marigold_assets.model.Attempt`).
 
     Attributes:
         store: Issues the tokens.
-        attempt: Run and token of the present step.
+        attempt: The attempt of the present step.
     """
 
     store: PartitionStore
     attempt: Attempt
     _step: str | None = None
 
-    def before_first_reading(self) -> Attempt:
-        """The attempt of the running step, which has not read anything yet and is about to."""
-        step = _running_step()
-        if step is not None and self._step not in {None, step}:
-            self.attempt = Attempt(run_id=self.attempt.run_id, token=self.store.draw_token(self.attempt.run_id))
-        return self.before_writing()
+    def reading(self, *, first: bool) -> Attempt:
+        """The attempt of the running step, which is about to read from the store.
 
-    def before_writing(self) -> Attempt:
-        """The attempt of the running step, which may have read already."""
-        self._step = _running_step() or self._step
+        Args:
+            first: Whether it cannot have read anything anywhere before.
+        """
+        context = _asset_context()
+        step = None if context is None else str(context.op_execution_context.op_handle)
+        if context is not None and step != self._step and dagster_internals.is_one_of_many_steps(context):
+            run_id, before = self.attempt.run_id, self.attempt.token
+            self.attempt = Attempt(run_id=run_id, token=self.store.draw_token(run_id), since=None if first else before)
+        self._step = step or self._step
         return self.attempt
+
+
+_running: WeakValueDictionary[tuple[str, str], RunningAttempt] = WeakValueDictionary()
 
 
 def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> RunningAttempt | None:
@@ -84,10 +91,16 @@ def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> Runnin
             f"'database' is a relative path, which means another file in every working directory; here it is"
             f" {store.connector.secrets.database}. Remedy: set an absolute path."
         )
+    place = (context.run.run_id, os.path.realpath(store.connector.path))
+    running = _running.get(place)
+    if running is not None:
+        return running
     planned = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(context.instance, context.run))
     with explained(context.instance, context.run.run_id, _known_place(context.run, planned)):
         token = store.draw_token(context.run.run_id, _known_claims(context.run, planned))
-    return RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
+    running = RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
+    _running[place] = running
+    return running
 
 
 def _disown_inherited_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
@@ -125,11 +138,12 @@ def claims_of_range_step() -> list[Claim]:
     context = _asset_context()
     if context is None or RANGE_START_TAG not in context.run.tags:
         return []
-    return [
-        Claim(owner=owner_of(asset), partition_key=str(key))
-        for asset in sorted(context.selected_asset_keys)
-        for key in context.partition_keys
-    ]
+    try:
+        keys = context.partition_keys
+    except dg.DagsterInvariantViolationError:  # the range is that of other steps: this one has no partitions
+        return []
+    assets = sorted(context.selected_asset_keys)
+    return [Claim(owner=owner_of(asset), partition_key=str(key)) for asset in assets for key in keys]
 
 
 def _asset_context() -> dg.AssetExecutionContext | None:
@@ -139,11 +153,6 @@ def _asset_context() -> dg.AssetExecutionContext | None:
     except (dg.DagsterInvariantViolationError, TypeError):
         return None
     return context if isinstance(context, dg.AssetExecutionContext) else None
-
-
-def _running_step() -> str | None:
-    context = _asset_context()
-    return None if context is None else str(context.op_execution_context.op_handle)
 
 
 def stand_in_attempt(store: PartitionStore) -> Attempt:

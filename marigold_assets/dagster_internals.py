@@ -45,6 +45,11 @@ def step_context_of(context: dg.OutputContext) -> StepExecutionContext | None:
     return context._step_context
 
 
+def is_one_of_many_steps(context: dg.AssetExecutionContext) -> bool:
+    """Whether this process carries out more steps than the running one."""
+    return len(context.get_step_execution_context().execution_plan.step_keys_to_execute) > 1
+
+
 def is_first_input(context: dg.InputContext) -> bool:
     """Whether no other input of the running step has been loaded before this one."""
     step = context._step_context

@@ -7,6 +7,7 @@ import tempfile
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,12 +229,14 @@ def _polars_frame(table: pa.Table) -> Any:
 
 def _load_reader(store: PartitionStore, arguments: ReadArguments) -> pa.RecordBatchReader:
     """A stream over a private copy on disk: memory stays flat, and nobody waits for user code to end."""
-    spool = tempfile.TemporaryFile(prefix="marigold-")  # noqa: SIM115 - closed when the stream is
-    with store.scan(*arguments) as reader, pa.ipc.new_stream(spool, reader.schema) as sink:
-        schema = reader.schema
-        for batch in reader:
-            sink.write_batch(batch)
-    spool.seek(0)
+    with ExitStack() as until_read:
+        spool = until_read.enter_context(tempfile.TemporaryFile(prefix="marigold-"))
+        with store.scan(*arguments) as reader, pa.ipc.new_stream(spool, reader.schema) as sink:
+            schema = reader.schema
+            for batch in reader:
+                sink.write_batch(batch)
+        spool.seek(0)
+        until_read.pop_all()
 
     def batches() -> Iterator[pa.RecordBatch]:
         with spool, pa.ipc.open_stream(spool) as stream:

@@ -81,6 +81,10 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         """Draw the fencing token of this attempt, before any input is read."""
         self._attempt = begin_attempt(self._store, context)
 
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - what Dagster calls
+        """Forget the attempt."""
+        self._attempt = None
+
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Swap what a step returned into its partitions and log one materialization a partition."""
         step = dagster_internals.step_context_of(context)
@@ -115,8 +119,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         """Have a token older than what is read, and claim the keys of a range run, known only within a step."""
         if self._attempt is None:
             return
-        first = dagster_internals.is_first_input(context)
-        attempt = self._attempt.before_first_reading() if first else self._attempt.before_writing()
+        attempt = self._attempt.reading(first=dagster_internals.is_first_input(context))
         if claims := claims_of_range_step():
             self._store.claim(attempt, claims)
 
@@ -140,7 +143,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
 
     def _swap(self, context: dg.OutputContext, slices: Sequence[PartitionSlice], obj: Any) -> tuple[Receipt, ...]:
         step = dagster_internals.step_context_of(context)
-        attempt = self._attempt.before_writing() if self._attempt else stand_in_attempt(self._store)
+        attempt = self._attempt.attempt if self._attempt else stand_in_attempt(self._store)
         return self._store.swap(
             slices,
             frames.to_rows(obj, slices[0].where),

@@ -113,11 +113,19 @@ class Attempt:
 
     Attributes:
         run_id: The run. Two processes may carry the same one, so it is never the fence by itself.
-        token: The token drawn when this process' attempt started, before it read any input.
+        token: The token drawn when this process' attempt started, before it read from the store.
+        since: An older token, drawn before the attempt read anything anywhere, where that is not the same: whoever came
+            after it may know better, and refuses the attempt. ``None``: the token itself.
     """
 
     run_id: str
     token: FencingToken
+    since: FencingToken | None = None
+
+    @property
+    def oldest(self) -> FencingToken:
+        """The token that everything the attempt has read is newer than."""
+        return self.token if self.since is None else self.since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,10 @@ class FencedPartitionResource(DuckDBResource):
         """Draw the fencing token of this attempt, before any input is read."""
         self._attempt = begin_attempt(self._store, context)
 
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - what Dagster calls
+        """Forget the attempt."""
+        self._attempt = None
+
     @property
     def _store(self) -> DuckDBStore:
         return DuckDBStore(self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds)
@@ -86,7 +90,7 @@ class FencedPartitionResource(DuckDBResource):
         key = _asset_key(context, asset_key)
         with explained(context.instance, context.run.run_id, self._where(context, key)):
             claims = [Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)]
-            self._store.claim(self._running().before_writing(), claims)
+            self._store.claim(self._running().attempt, claims)
 
     def swap(
         self,
@@ -117,7 +121,7 @@ class FencedPartitionResource(DuckDBResource):
         key = _asset_key(context, asset_key)
         with explained(context.instance, context.run.run_id, self._where(context, key)):
             slices = self._slices(context, key)
-            attempt = self._running().before_writing()
+            attempt = self._running().attempt
             self._swaps += 1
             receipts = self._store.swap(
                 slices,
@@ -165,6 +169,8 @@ class FencedPartitionResource(DuckDBResource):
         key = dg.AssetKey.from_coercible(asset_key)
         where = Where(asset=owner_of(key))
         with explained(context.instance, context.run.run_id, where):
+            if self._attempt is not None:
+                self._attempt.reading(first=False)
             table, slices = self._upstream(context, key, keys)
             where["table"] = str(table)
             return frames.load(self._store, (table, slices, columns), frame_type, where)

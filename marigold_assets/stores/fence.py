@@ -147,7 +147,7 @@ def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -
             mine = {key: token for key, run_id, token in rows if run_id == attempt.run_id}
             missing += [Claim(owner=owner, partition_key=key) for key in group if key not in mine]
             for key, run_id, token in sorted(rows, key=itemgetter(2)):
-                if run_id != attempt.run_id and token > mine.get(key, attempt.token):
+                if run_id != attempt.run_id and token > mine.get(key, attempt.oldest):
                     rivals[Claim(owner=owner, partition_key=key)] = (run_id, token)
     for start in range(0, len(missing), _ROWS_A_STATEMENT):
         chunk = missing[start : start + _ROWS_A_STATEMENT]
@@ -184,7 +184,7 @@ def raise_high_water(execute: Execute, slices: Sequence[PartitionSlice], attempt
     found = dict(_marks(execute, table, keys))
     for slice_ in slices:
         later = found.get(slice_.partition_key)
-        if later is not None and later[1] > attempt.token:
+        if later is not None and _is_later(later, attempt):
             raise _fenced_out(slice_, later, attempt)
     created = [slice_ for slice_ in slices if slice_.partition_key not in found]
     for start in range(0, len(created), _ROWS_A_STATEMENT):
@@ -205,7 +205,7 @@ def refuse_later_commits(execute: Execute, slices: Sequence[PartitionSlice], att
     found = dict(_marks(execute, slices[0].table, [slice_.partition_key for slice_ in slices]))
     for slice_ in slices:
         later = found.get(slice_.partition_key)
-        if later is not None and later[1] > attempt.token:
+        if later is not None and _is_later(later, attempt):
             raise _fenced_out(slice_, later, attempt)
 
 
@@ -214,10 +214,19 @@ def _update_marks(execute: Execute, table: TableName, keys: Sequence[str | None]
     [(count,)] = execute(
         "raise high-water mark",
         f"UPDATE {FENCE_SCHEMA}.fence SET high_water = ?, run_id = ?"
-        f" WHERE table_key = ? AND {wanted.condition} AND high_water <= ?",
-        [attempt.token, attempt.run_id, table.key, *wanted.parameters, attempt.token],
+        f" WHERE table_key = ? AND {wanted.condition} AND high_water <= CASE WHEN run_id = ? THEN ? ELSE ? END",
+        [
+            *(attempt.token, attempt.run_id, table.key),
+            *wanted.parameters,
+            *(attempt.run_id, attempt.token, attempt.oldest),
+        ],
     )
     return int(count)
+
+
+def _is_later(mark: tuple[str, int], attempt: Attempt) -> bool:
+    run_id, token = mark
+    return token > (attempt.token if run_id == attempt.run_id else attempt.oldest)
 
 
 def _marks(execute: Execute, table: TableName, keys: Sequence[str | None]) -> list[tuple[str | None, tuple[str, int]]]:

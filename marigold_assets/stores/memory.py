@@ -235,7 +235,7 @@ class MemoryStore(PartitionStore):
 
     def _rivals(self, slice_: PartitionSlice, attempt: Attempt) -> list[_Mark]:
         claim = Claim(owner=slice_.owner, partition_key=slice_.partition_key)
-        mine = self._state.claims.get((claim, attempt.run_id), attempt.token)
+        mine = self._state.claims.get((claim, attempt.run_id), attempt.oldest)
         return [
             (run_id, token)
             for (other, run_id), token in self._state.claims.items()
@@ -244,7 +244,10 @@ class MemoryStore(PartitionStore):
 
     def _later_commits(self, slice_: PartitionSlice, attempt: Attempt) -> list[_Mark]:
         mark = self._state.fence.get((slice_.table.key, slice_.partition_key))
-        return [mark] if mark is not None and mark[1] > attempt.token else []
+        if mark is None:
+            return []
+        mine = attempt.token if mark[0] == attempt.run_id else attempt.oldest
+        return [mark] if mark[1] > mine else []
 
     def _replayed(self, slices: Sequence[PartitionSlice], attempt: Attempt, swap_id: str) -> tuple[Receipt, ...]:
         committed = [entry for entry in self.receipts(swap_id) if entry.run_id == attempt.run_id]

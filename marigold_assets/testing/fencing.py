@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -114,6 +115,22 @@ class FencingContract(StoreHarness):
         assert (refused.value.token, refused.value.superseded_by_token) == (second.token, first.token)
         assert filled.read(TABLE, [slice_of("a")]).to_pylist() == rows("a", 8)
         swap(filled, second, {"a": [9]}, swap_id="of its next try")
+
+    def test_an_attempt_that_has_read_elsewhere_is_as_old_as_that_and_as_new_as_its_token(
+        self, filled: PartitionStore
+    ) -> None:
+        """S2: it is refused to whoever came after it had begun to read, and refuses whoever came before its token."""
+        begun, between = self.draw(filled, "begun"), self.draw(filled, "between")
+        renewed = replace(begun, token=self.draw(filled, "begun").token, since=begun.token)
+        swap(filled, renewed, {"a": [10]})
+        before = state(filled)
+        with pytest.raises(FencedOutError):
+            swap(filled, between, {"a": [20]})
+        assert state(filled) == before
+        swap(filled, between, {"b": [20]})
+        with pytest.raises(FencedOutError):
+            swap(filled, renewed, {"b": [10]}, swap_id="other")
+        swap(filled, renewed, {"a": [11]}, swap_id="again")
 
     def test_equal_tokens_are_admitted(self, filled: PartitionStore) -> None:
         """S2: a retry within the process keeps its token."""

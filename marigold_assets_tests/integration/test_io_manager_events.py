@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import dagster as dg
@@ -10,6 +13,7 @@ import pandas as pd
 import pytest
 
 from marigold_assets import FencedPartitionIOManager, FencedPartitionResource
+from marigold_assets.errors import MarigoldError
 from marigold_assets.model import Claim
 from marigold_assets.stores.duckdb import DuckDBStore
 
@@ -339,3 +343,100 @@ def test_a_later_step_that_reads_from_here_first_is_as_new_as_that(warehouse):
         return pd.DataFrame({"n": [len(t)]})
 
     assert warehouse.materialize(days, wait, last, key=D1, resources=resources, tags={"overtaken": "yes"}).success
+
+
+def report_of(p, way, hold):
+    """An asset that reads another one in some way, and holds while it has it."""
+    options = {"key": ["s", "report"], "metadata": {"schema": "s"}}
+    if way == "resource":
+
+        @dg.asset(deps=[p], required_resource_keys={"warehouse"}, **options)
+        def report(context):
+            rows = hold(context, context.resources.warehouse.read(context, p.key, pd.DataFrame))
+            return context.resources.warehouse.swap(context, rows)
+
+    elif way == "other input first":
+
+        @dg.asset(ins={"a_outside": dg.AssetIn("a_outside"), "p": dg.AssetIn(p.key)}, **options)
+        def report(context, a_outside, p: pd.DataFrame):
+            return hold(context, p)
+
+    else:
+        key = {"io_manager_key": "second"} if way == "two managers" else {}
+
+        @dg.asset(ins={"p": dg.AssetIn(p.key)}, **key, **options)
+        def report(context, p: pd.DataFrame):
+            return hold(context, p)
+
+    return report
+
+
+@pytest.mark.parametrize("way", ["plain", "other input first", "resource", "two managers"])
+def test_a_run_that_started_first_and_has_read_last_is_not_overwritten(warehouse, tmp_path, way):
+    """Run X starts, Y starts and reads, X reads and writes the report of both days, Y still holds that of its own."""
+    x_may_go_on, y_has_read = threading.Event(), threading.Event()
+    (tmp_path / "outside.txt").write_text("same")
+    resources = {
+        "io_manager": warehouse.io_manager(),
+        "second": warehouse.io_manager(schema="other"),
+        "outside": Outside(path=str(tmp_path / "outside.txt")),
+        "warehouse": FencedPartitionResource(database=warehouse.path),
+    }
+    outside = dg.AssetSpec("a_outside").with_io_manager_key("outside")
+
+    @dg.asset(key=["s", "p"], partitions_def=DAYS, metadata={"partition_expr": "d", "schema": "s"})
+    def p(context):
+        if context.partition_key == D1:
+            x_may_go_on.wait(30)
+        return frame(context)
+
+    def hold(context, rows):
+        if context.run.tags["who"] == "Y":
+            y_has_read.set()
+            x_may_go_on.set()
+            x.join(60)
+        return pd.DataFrame({"n": [len(rows)]})
+
+    report = report_of(p, way, hold)
+
+    def run(who, day):
+        done[who] = warehouse.materialize(
+            *(p, report, outside),
+            selection=[p, report],
+            key=day,
+            resources=resources,
+            tags={"who": who},
+            raise_on_error=False,
+        ).success
+
+    done = {}
+    x = threading.Thread(target=run, args=["X", D1])
+    x.start()
+    wait_for_token(warehouse)
+    run("Y", D2)
+    assert y_has_read.is_set()
+    assert done == {"X": True, "Y": False}
+    assert warehouse.rows("SELECT n FROM s.report") == [(2,)]
+
+
+def wait_for_token(warehouse):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with suppress(MarigoldError):
+            if DuckDBStore(warehouse.path).draw_token("a look") > 1:
+                return
+        time.sleep(0.05)
+    raise TimeoutError
+
+
+def test_a_run_of_a_range_may_carry_out_assets_without_partitions(warehouse):
+    @dg.asset(key=["s", "a"])
+    def a():
+        return pd.DataFrame({"v": [1]})
+
+    @dg.asset(key=["s", "b"], ins={"a": dg.AssetIn(a.key)})
+    def b(a: pd.DataFrame):
+        return a
+
+    assert warehouse.materialize(a, b, keys=(D1, D2)).success
+    assert warehouse.rows("SELECT v FROM s.b") == [(1,)]
