@@ -133,6 +133,12 @@ def _known_claims(run: dg.DagsterRun, assets: Sequence[str]) -> list[Claim]:
     return [Claim(owner=asset, partition_key=key) for asset in assets]
 
 
+def assets_of_step() -> frozenset[dg.AssetKey]:
+    """The assets that the running step makes; none for the step of an op."""
+    context = _asset_context()
+    return frozenset() if context is None else frozenset(context.selected_asset_keys)
+
+
 def claims_of_range_step() -> list[Claim]:
     """What the running step of a range run writes; nothing for any other step."""
     context = _asset_context()

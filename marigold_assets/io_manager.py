@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr
 from marigold_assets import dagster_internals, frames, partitions, report
 from marigold_assets.attempt import (
     RunningAttempt,
+    assets_of_step,
     begin_attempt,
     claims_of_range_step,
     explained,
@@ -108,8 +109,8 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             columns = (context.definition_metadata or {}).get("columns")
             wanted = context.dagster_type.typing_type
             kind = wanted if frames.is_loadable(wanted) else self._default_type(where)
-            if slices is not None and not slices and self._store.columns(table) is None:
-                # The first partition of an asset that reads its own past: there is no table yet.
+            own_past = slices is not None and (not slices or context.asset_key in assets_of_step())
+            if own_past and self._store.columns(table) is None:
                 return frames.empty(kind, where)
             loaded = frames.load(self._store, (table, slices, columns), kind, where)
             self._refuse_overwritten(upstream, table, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,12 @@ CODE_VERSION = "marigold/code_version"
 def data_version(entry: LedgerEntry) -> dg.DataVersion:
     """The content hash as Dagster's data version."""
     return dg.DataVersion(entry.content_hash)
+
+
+def joint_data_version(entries: Sequence[LedgerEntry]) -> dg.DataVersion:
+    """One data version for several partitions: another one whenever the contents of any of them change."""
+    hashes = "\n".join(f"{entry.partition_key}\t{entry.content_hash}" for entry in entries)
+    return dg.DataVersion(f"mh1s:{hashlib.md5(hashes.encode(), usedforsecurity=False).hexdigest()}")
 
 
 def tags(entry: LedgerEntry) -> Mapping[str, str]:

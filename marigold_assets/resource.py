@@ -13,7 +13,15 @@ from dagster_duckdb import DuckDBResource
 from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
-from marigold_assets.attempt import RunningAttempt, begin_attempt, explained, owner_of, shown_keys, stand_in_attempt
+from marigold_assets.attempt import (
+    RunningAttempt,
+    assets_of_step,
+    begin_attempt,
+    explained,
+    owner_of,
+    shown_keys,
+    stand_in_attempt,
+)
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.model import (
     Claim,
@@ -87,7 +95,7 @@ class FencedPartitionResource(DuckDBResource):
 
         A run of one partition has done so when it started; a range run has not.
         """
-        key = _asset_key(context, asset_key)
+        key = _asset_key(_of_asset(context), asset_key)
         with explained(context.instance, context.run.run_id, self._where(context, key)):
             claims = [Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)]
             self._store.claim(self._running().attempt, claims)
@@ -111,14 +119,14 @@ class FencedPartitionResource(DuckDBResource):
         Returns:
             A result to return from the asset: data version, tags and metadata of the swap. An asset that returns
             None instead is materialized with the same data version and metadata. In a range run every partition's
-            metadata is its own, while Dagster gives all of them one data version; the ledger and the metadata
-            ``marigold/content_hash`` have each partition's.
+            metadata is its own, while all of them get one data version, which changes when the contents of any of them
+            do; the ledger and the metadata ``marigold/content_hash`` have each partition's.
 
         Raises:
             dagster.Failure: The swap was refused, and repeating it cannot succeed.
             StoreBusyError: The store stayed locked until the deadline.
         """
-        key = _asset_key(context, asset_key)
+        key = _asset_key(_of_asset(context), asset_key)
         with explained(context.instance, context.run.run_id, self._where(context, key)):
             slices = self._slices(context, key)
             attempt = self._running().attempt
@@ -173,6 +181,8 @@ class FencedPartitionResource(DuckDBResource):
                 self._attempt.reading(first=False)
             table, slices = self._upstream(context, key, keys)
             where["table"] = str(table)
+            if slices is not None and key in assets_of_step() and self._store.columns(table) is None:
+                return frames.empty(frame_type, where)  # an asset that reads its own past has none yet
             return frames.load(self._store, (table, slices, columns), frame_type, where)
 
     def ledger(self, asset_key: dg.CoercibleToAssetKey | None = None) -> tuple[LedgerEntry, ...]:
@@ -223,7 +233,7 @@ class FencedPartitionResource(DuckDBResource):
                 )
             return table, None
         if keys is None:
-            keys = context.asset_partition_keys_for_input(_input_name(context, key))
+            keys = _of_asset(context).asset_partition_keys_for_input(_input_name(context, key))
         return table, partitions.slices_of_keys(
             table,
             owner_of(key),
@@ -243,11 +253,26 @@ class FencedPartitionResource(DuckDBResource):
         described = [{**report.metadata(receipt, frame_columns), **metadata} for receipt in receipts]
         for receipt, one in zip(receipts, described, strict=True):
             context.add_asset_metadata(one, asset_key=key, partition_key=receipt.entry.partition_key)
-        if len(receipts) > 1:
-            return dg.MaterializeResult(asset_key=key)
-        entry = receipts[0].entry
-        context.set_data_version(key, report.data_version(entry))
-        return dg.MaterializeResult(asset_key=key, data_version=report.data_version(entry), tags=report.tags(entry))
+        entries = [receipt.entry for receipt in receipts]
+        version = report.data_version(entries[0]) if len(entries) == 1 else report.joint_data_version(entries)
+        context.set_data_version(key, version)
+        return dg.MaterializeResult(asset_key=key, data_version=version, tags=report.tags(entries[0]))
+
+
+def _of_asset(context: object) -> dg.AssetExecutionContext:
+    """The context, if it is that of an asset: other contexts know nothing of its partitions and events.
+
+    Raises:
+        dagster.Failure: It is that of an op, a check or something else.
+    """
+    if isinstance(context, dg.AssetExecutionContext):
+        return context
+    with explained(None, None, Where()):
+        raise ConfigurationError(
+            f"the context given is a {type(context).__name__}, which knows nothing of an asset's partitions and events",
+            remedy="annotate it as context: dg.AssetExecutionContext, also in the op of a graph asset; in an asset"
+            " check, read with keys=[...]",
+        )
 
 
 def _asset_key(context: dg.AssetExecutionContext, given: dg.CoercibleToAssetKey | None) -> dg.AssetKey:

@@ -730,3 +730,23 @@ def test_the_partitions_of_a_changed_definition_stay_readable(warehouse, loader)
     assert len(seen[0]) == 2
     warehouse.materialize(monthly, key=D1)
     assert len(warehouse.rows("FROM s.t")) == 1
+
+
+def test_an_asset_reads_its_own_past_wherever_it_begins(warehouse):
+    mapping = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+    seen = []
+
+    @dg.asset(
+        key=["s", "t"],
+        partitions_def=DAYS,
+        metadata={"partition_expr": "d"},
+        ins={"past": dg.AssetIn(["s", "t"], partition_mapping=mapping)},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def chain(context, past: pd.DataFrame):
+        seen.append(len(past))
+        return pd.DataFrame({"d": pd.to_datetime(list(context.partition_keys)), "v": 1})
+
+    warehouse.materialize(chain, keys=(D2, D3))
+    warehouse.materialize(chain, key="2024-01-04")
+    assert seen == [0, 1]

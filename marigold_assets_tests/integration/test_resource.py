@@ -241,3 +241,66 @@ def test_the_schema_of_the_resource_is_that_of_tables_that_name_none(warehouse, 
     assert warehouse.rows("SELECT v FROM shop.plain") == [(1,)]
     [(_, event)] = warehouse.events("plain")
     assert event.metadata["dagster/row_count"].value == 1
+
+
+def test_the_data_version_of_a_range_changes_with_what_it_holds_and_with_nothing_else(warehouse, run):
+    @dg.asset(key=["s", "t"], partitions_def=DAYS, metadata=BY_DAY, backfill_policy=dg.BackfillPolicy.single_run())
+    def many_days(context, warehouse: FencedPartitionResource):
+        days = pd.to_datetime(list(context.partition_keys))
+        return warehouse.swap(context, pd.DataFrame({"d": days, "v": int(context.run.tags.get("value", 1))}))
+
+    for value in ("1", "1", "2"):
+        run(many_days, keys=(D1, D3), tags={"value": value})
+    events = [event for _, event in warehouse.events(["s", "t"], D2)]
+    first, second, third = (event.tags["dagster/data_version"] for event in events)
+    assert first == second != third
+    assert len({event.tags["marigold/fencing_token"] for event in events}) == 3
+
+
+def test_an_asset_reads_its_own_past_from_its_first_partition_on(warehouse, run):
+    before = dg.AssetDep(["s", "t"], partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))
+
+    @dg.asset(key=["s", "t"], partitions_def=DAYS, metadata=BY_DAY, deps=[before], backfill_policy=None)
+    def growing(context, warehouse: FencedPartitionResource):
+        past = warehouse.read(context, ["s", "t"], pa.Table)
+        total = sum(past["v"].to_pylist()) if past.num_rows else 0
+        rows = pd.DataFrame({"d": pd.to_datetime([context.partition_key]), "v": [total + 10]})
+        return warehouse.swap(context, rows)
+
+    for key in (D2, D3):  # not even the first of the calendar
+        run(growing, key=key)
+    assert warehouse.rows("SELECT v FROM s.t ORDER BY d") == [(10,), (20,)]
+
+
+def test_a_context_that_is_no_assets_is_refused_before_anything_is_swapped(warehouse, run):
+    @dg.op
+    def write(context, warehouse: FencedPartitionResource):
+        return warehouse.swap(context, pd.DataFrame({"v": [2]}))
+
+    @dg.graph_asset(key=["s", "t"])
+    def graph():
+        return write()
+
+    line = warehouse.refused(graph, resources={"warehouse": FencedPartitionResource(database=warehouse.path)})
+    assert "OpExecutionContext" in line
+    assert "context: dg.AssetExecutionContext" in line
+
+
+def test_an_asset_check_reads_by_keys(warehouse, run):
+    seen = []
+
+    @dg.asset_check(asset=days)
+    def check(context, warehouse: FencedPartitionResource):
+        seen.append(warehouse.read(context, ["s", "t"], pa.Table, keys=[D1]).num_rows)
+        return dg.AssetCheckResult(passed=True)
+
+    @dg.asset_check(asset=days)
+    def without_keys(context, warehouse: FencedPartitionResource):
+        with pytest.raises(dg.Failure) as caught:
+            warehouse.read(context, ["s", "t"], pa.Table)
+        seen.append("keys=[...]" in caught.value.description)
+        return dg.AssetCheckResult(passed=True)
+
+    run(days, key=D1)
+    assert run(days, check, without_keys, key=D2).success
+    assert sorted(seen) == [True, 2]
