@@ -230,14 +230,6 @@ def _longest_idle(latest: Host) -> list[Host]:
         return longest
 
 
-def _stop_idle() -> None:
-    """Before a fork: an instance is of no use to the new process, which would even break on ending it."""
-    with _guard:
-        hosts = list(_hosts.values())
-    for host in hosts:
-        host.stop_if_idle()
-
-
 def _start_anew() -> None:
     global _guard  # noqa: PLW0603 - a thread that has not come along may have held it
     _guard = threading.RLock()
@@ -248,4 +240,4 @@ def _start_anew() -> None:
     _idle.clear()
 
 
-os.register_at_fork(before=_stop_idle, after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_start_anew)
