@@ -22,6 +22,8 @@ from marigold_assets.stores.base import Query
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.testing.strategies import slice_of
 
+pytestmark = pytest.mark.slow
+
 TABLE = TableName(schema="sales", name="numbers")
 WHOLE = PartitionSlice(table=TABLE, partition_key=None, owner="numbers")
 
