@@ -23,13 +23,12 @@ from filelock import FileLock, Timeout
 
 from marigold_assets.errors import (
     ConfigurationError,
-    InvalidDataError,
     MarigoldError,
     StoreBusyError,
     StoreUnavailableError,
-    UnsupportedTypeError,
     Where,
 )
+from marigold_assets.stores import translation
 from marigold_assets.stores.host import (
     ForkedWhileOpenError,
     Host,
@@ -47,7 +46,6 @@ _QUEUE_POLL_SECONDS = 0.001  # by the first in line only
 _RETRY_CAP_SECONDS = 0.25
 _OWN_PROCESS_SECONDS = 10.0  # a connection with other settings in this very process rarely goes away by waiting
 _OWN_PROCESS = "this very process"
-_VIEW = re.compile(r"can only (delete from|insert into|update) base table|is not an table|ALTER VIEW", re.IGNORECASE)
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 
 
@@ -304,11 +302,8 @@ class Connector:
         """
         text = self.secrets.scrub(" ".join(str(error).split()))
         place: Where = where or {}
-        if is_conflict(error):
-            return _conflict(text, place)
-        for kinds, build in _TRANSLATIONS:
-            if isinstance(error, kinds):
-                return build(text, place)
+        if (known := translation.of_statement(error, text, place)) is not None:
+            return known
         unavailable = self._unavailable(error)
         return StoreUnavailableError(unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place)
 
@@ -328,112 +323,3 @@ class _Notice:
 
 def _named(holder: re.Match[str] | None) -> str:
     return f"process {holder['pid']} ({holder['program']})" if holder else "another process"
-
-
-def _constraint(text: str, where: Where) -> MarigoldError:
-    return InvalidDataError(
-        f"the rows break a constraint of the table: {text}",
-        remedy="correct the rows or relax the constraint; the old rows are unchanged",
-        **where,
-    )
-
-
-def _bad_value(text: str, where: Where) -> MarigoldError:
-    problem, _, detail = text.partition(" Detail: Python exception: ")  # the traceback of a stream that broke
-    return InvalidDataError(
-        f"the rows cannot be stored: {problem}",
-        remedy="correct the rows; the old rows are unchanged",
-        detail=detail or None,
-        **where,
-    )
-
-
-def _unsupported(text: str, where: Where) -> MarigoldError:
-    return UnsupportedTypeError(
-        f"the database cannot store a type: {text}",
-        remedy="convert the column to a type that DuckDB knows",
-        **where,
-    )
-
-
-def is_conflict(error: BaseException) -> bool:
-    """Whether a transaction failed because another one of this process wrote the same rows."""
-    return isinstance(error, duckdb.TransactionException) and "conflict" in str(error).lower()
-
-
-def _conflict(text: str, where: Where) -> MarigoldError:
-    return StoreBusyError(
-        f"another connection of this process wrote at the same time: {text}",
-        remedy="run again, or let only one thread write the database at a time",
-        **where,
-    )
-
-
-def _bad_sql(text: str, where: Where) -> MarigoldError:
-    if _VIEW.search(text):
-        return ConfigurationError(
-            "the target is a view, which has no rows of its own",
-            remedy="drop the view, or give the asset another table name or schema",
-            **where,
-        )
-    return ConfigurationError(
-        f"the database does not understand a query or a partition expression: {text}",
-        remedy="correct 'partition_expr' (a column of the table or an SQL expression), 'columns' or the SQL returned",
-        **where,
-    )
-
-
-class _ReturnedSqlError(duckdb.ProgrammingError):
-    """SQL that an asset returned cannot be run, through no fault of the database."""
-
-
-_MISSING_FILE = re.compile(r"No files found|No such file|Cannot open file|HTTP|required extension", re.IGNORECASE)
-
-
-@contextmanager
-def returned_sql() -> Iterator[None]:
-    """Where SQL that an asset returned is looked at, so that its errors are told from those of everything else."""
-    try:
-        yield
-    except duckdb.Error as error:
-        if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError) or (
-            _MISSING_FILE.search(str(error))
-        ):
-            raise _ReturnedSqlError(re.sub(r"LINE (\d+): DESCRIBE ", r"LINE \1: ", str(error))) from None
-        raise
-
-
-def _bad_returned_sql(text: str, where: Where) -> MarigoldError:
-    if _MISSING_FILE.search(text):
-        return ConfigurationError(
-            f"the SQL returned reads a file that cannot be read: {text}",
-            remedy="correct its path, or make the file first; the old rows are unchanged",
-            **where,
-        )
-    return ConfigurationError(
-        f"the database does not understand the SQL returned: {text}",
-        remedy="correct the SQL that the asset returns; the old rows are unchanged",
-        **where,
-    )
-
-
-def _memory(text: str, where: Where) -> MarigoldError:
-    return StoreUnavailableError(
-        f"out of memory: {text}",
-        remedy="set connection_config={'memory_limit': ...} higher, or return a RecordBatchReader or SQL",
-        **where,
-    )
-
-
-_TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, Where], MarigoldError]], ...] = (
-    ((_ReturnedSqlError,), _bad_returned_sql),
-    ((duckdb.ConstraintException,), _constraint),
-    ((duckdb.NotImplementedException,), _unsupported),
-    ((duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException), _bad_value),
-    ((duckdb.DataError,), _bad_value),
-    ((duckdb.OutOfMemoryException, MemoryError), _memory),
-    (
-        (duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException, duckdb.SyntaxException),
-        _bad_sql,
-    ),
-)

@@ -34,12 +34,13 @@ from marigold_assets.model import (
 )
 from marigold_assets.stores import alignment, fence, ledger, measure, sql
 from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
-from marigold_assets.stores.connection import Connector, is_conflict
+from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.location import Config
 from marigold_assets.stores.predicate import zone_of
 from marigold_assets.stores.session import FENCE_SCHEMA, Session, StatementObserver
 from marigold_assets.stores.stream import Stream
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
+from marigold_assets.stores.translation import is_conflict
 
 _CONFLICT_RETRIES = 8
 _BATCH_ROWS = 122_880  # one row group of DuckDB

@@ -17,9 +17,9 @@ from marigold_assets.model import Column, PartitionSlice, fold
 from marigold_assets.stores import alignment, sql, standin
 from marigold_assets.stores.alignment import Alignment
 from marigold_assets.stores.base import Query, Rows
-from marigold_assets.stores.connection import returned_sql
 from marigold_assets.stores.predicate import predicate
 from marigold_assets.stores.session import Session
+from marigold_assets.stores.translation import returned_sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

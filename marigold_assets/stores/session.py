@@ -175,12 +175,12 @@ class Session:
         written = {text: rendered for text, rendered in types.sql.items() if rendered.startswith("(")}
         if not written:
             return None
+        instants = [column.name for column in columns if ExpressionKind.of(column.type) is ExpressionKind.INSTANT]
         for text, rendered in written.items():
-            if not _NAMES_ITS_ZONE.search(rendered) and self._reads_instants(rendered, slices[0].table, columns):
+            if not _NAMES_ITS_ZONE.search(rendered) and self._reads(instants, rendered, slices[0].table, columns):
                 return text
         # Rows as they are, for what is parsed, and as they might be at any instant, for what is cut.
         rows = f"SELECT * FROM {self.name(slices[0].table)} LIMIT {_SAMPLE_ROWS}"
-        instants = [column.name for column in columns if ExpressionKind.of(column.type) is ExpressionKind.INSTANT]
         probed = ", ".join(f"marigold_at AS {sql.identifier(name)}" for name in instants)
         self.execute("sample", f"CREATE TEMP TABLE marigold_sample AS {rows}")
         if instants:
@@ -198,12 +198,11 @@ class Session:
                 return text
         return None
 
-    def _reads_instants(self, rendered: str, table: TableName, columns: Sequence[Column]) -> bool:
-        """Whether an expression over a table cannot do without its columns of instants."""
-        instants = [c.name for c in columns if ExpressionKind.of(c.type) is ExpressionKind.INSTANT]
-        if not instants:
+    def _reads(self, names: Sequence[str], rendered: str, table: TableName, columns: Sequence[Column]) -> bool:
+        """Whether an expression over a table cannot do without some of its columns."""
+        if not names:
             return False
-        without = f"* EXCLUDE ({', '.join(map(sql.identifier, instants))})" if len(instants) < len(columns) else "1"
+        without = f"* EXCLUDE ({', '.join(map(sql.identifier, names))})" if len(names) < len(columns) else "1"
         try:
             self.described(f"DESCRIBE SELECT {rendered} FROM (SELECT {without} FROM {self.name(table)})")
         except duckdb.BinderException:
