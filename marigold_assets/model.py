@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import NewType
 
 from marigold_assets.errors import Where
@@ -129,20 +130,40 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputPartition:
+    """One input partition that rows were computed from.
+
+    Attributes:
+        owner: The asset that makes it, as users see its key.
+        partition_key: The partition, or ``None`` for a whole table.
+        content_hash: The ``mh1`` text of what was read; ``None`` where that is unknown, since nothing was materialized
+            or it lies elsewhere.
+    """
+
+    owner: str
+    partition_key: str | None
+    content_hash: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Where the rows of a swap came from.
 
     Attributes:
         code_version: The declared version of the code that ran, if any.
+        code_fingerprint: What the code that ran was, whatever version it declared, if that is known.
+        config_hash: What the configuration of the step was, if it had one.
         step: The step, or another word for the place in the run.
         backfill_id: The backfill that launched the run, if any.
-        inputs: Data version of every input that was read, by asset key.
+        inputs: Every input partition that was read.
     """
 
     code_version: str | None = None
+    code_fingerprint: str | None = None
+    config_hash: str | None = None
     step: str | None = None
     backfill_id: str | None = None
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: tuple[InputPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +192,7 @@ class LedgerEntry:
         columns: The table's columns when the swap was committed.
         provenance: Code and inputs.
         committed_at: When (aware, UTC), by the writer's clock; order by ``position``, never by this.
+        confirmed: Whether the rows were computed again, were the same, and were left alone.
     """
 
     position: int
@@ -186,6 +208,7 @@ class LedgerEntry:
     columns: tuple[Column, ...]
     provenance: Provenance
     committed_at: datetime
+    confirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +226,19 @@ class Receipt:
     replayed: bool = False
 
 
+class CutOff(Enum):
+    """What a swap does where the rows given are those that are stored."""
+
+    OFF = "off"
+    """Replace them all the same."""
+
+    ON = "on"
+    """Leave them alone, and record that they were confirmed."""
+
+    VERIFY = "verify"
+    """The same, and refuse any other rows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapOptions:
     """What an asset opts in to.
@@ -210,10 +246,12 @@ class SwapOptions:
     Attributes:
         evolve: Add new columns to the table (NULL for the old rows) and widen types without loss, instead of refusing.
         renamed_from: Former owners whose table this asset takes over.
+        cut_off: What to do where the rows are those that are stored.
     """
 
     evolve: bool = False
     renamed_from: tuple[str, ...] = ()
+    cut_off: CutOff = CutOff.OFF
 
 
 def derive_swap_id(*parts: str | int | None) -> str:

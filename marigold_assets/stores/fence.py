@@ -31,7 +31,8 @@ from marigold_assets.model import (
 )
 from marigold_assets.stores.session import FENCE_SCHEMA
 
-FORMAT = 1
+FORMAT = 2
+_OLDEST_FORMAT = 1
 
 _ROWS_A_STATEMENT = 1_000
 Rows = list[tuple[Any, ...]]
@@ -53,12 +54,19 @@ CREATE TABLE {FENCE_SCHEMA}.ledger (
     owner VARCHAR NOT NULL, partition_key VARCHAR, run_id VARCHAR NOT NULL, token BIGINT NOT NULL,
     swap_id VARCHAR NOT NULL, row_count BIGINT NOT NULL, content_hash VARCHAR NOT NULL, column_hashes VARCHAR NOT NULL,
     columns VARCHAR NOT NULL, code_version VARCHAR, step VARCHAR, backfill_id VARCHAR, inputs VARCHAR NOT NULL,
-    committed_at TIMESTAMPTZ NOT NULL);
-""".replace("VARCHAR", "VARCHAR COLLATE C")  # letters differ whatever collation the user has set
+    committed_at TIMESTAMPTZ NOT NULL, code_fingerprint VARCHAR, config_hash VARCHAR, confirmed BOOLEAN);
+"""
+# The counter goes first: it makes an upgrade conflict with whoever writes the ledger meanwhile.
+_UPGRADE = f"""
+UPDATE {FENCE_SCHEMA}.counter SET format = {FORMAT}, last_position = last_position + 1;
+ALTER TABLE {FENCE_SCHEMA}.ledger ADD COLUMN code_fingerprint VARCHAR;
+ALTER TABLE {FENCE_SCHEMA}.ledger ADD COLUMN config_hash VARCHAR;
+ALTER TABLE {FENCE_SCHEMA}.ledger ADD COLUMN confirmed BOOLEAN;
+"""
 
 
 def ensure_tables(execute: Execute) -> None:
-    """Create the fence tables where there are none, in a transaction of its own.
+    """Create the fence tables where there are none, and upgrade those of an older release; each in one transaction.
 
     To be called outside a transaction: a failed look-up aborts one.
 
@@ -68,16 +76,24 @@ def ensure_tables(execute: Execute) -> None:
     try:
         rows = execute("format", f"SELECT format FROM {FENCE_SCHEMA}.counter")
     except duckdb.CatalogException:
-        execute("begin fence tables", "BEGIN TRANSACTION")
-        for statement in filter(str.strip, _TABLES.split(";")):
-            execute("create fence tables", statement)
-        execute("commit fence tables", "COMMIT")
+        _carry_out(execute, "fence tables", _TABLES)
         return
-    if rows != [(FORMAT,)]:
+    if rows == [(_OLDEST_FORMAT,)]:
+        _carry_out(execute, "upgrade", _UPGRADE)
+    elif rows != [(FORMAT,)]:
         raise ConfigurationError(
             f"the database's fence and ledger have format {rows}, and this release knows {FORMAT}",
             remedy="install the release of marigold-assets that wrote it",
         )
+
+
+def _carry_out(execute: Execute, label: str, statements: str) -> None:
+    # Letters differ whatever collation the user has set.
+    collated = statements.replace("VARCHAR", "VARCHAR COLLATE C")
+    execute(f"begin {label}", "BEGIN TRANSACTION")
+    for statement in filter(str.strip, collated.split(";")):
+        execute(f"create {label}", statement)
+    execute(f"commit {label}", "COMMIT")
 
 
 def draw_token(execute: Execute) -> FencingToken:

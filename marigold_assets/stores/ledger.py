@@ -10,14 +10,20 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from marigold_assets.model import Column, FencingToken, LedgerEntry, Provenance, TableName
+from marigold_assets.model import Column, FencingToken, InputPartition, LedgerEntry, Provenance, TableName
 from marigold_assets.stores.fence import Execute
 from marigold_assets.stores.session import FENCE_SCHEMA
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEDGER_COLUMNS = (
     "position, table_schema, table_name, owner, partition_key, run_id, token, swap_id, row_count, content_hash,"
-    " column_hashes, columns, code_version, step, backfill_id, inputs, epoch_us(committed_at)"
+    " column_hashes, columns, code_version, code_fingerprint, config_hash, step, backfill_id, inputs, coalesce(confirmed, false),"
+    " epoch_us(committed_at)"
+)
+# A file of format 1 that nobody has written since is read as it is: what it lacks is NULL.
+_LEDGER = (
+    f"(FROM {FENCE_SCHEMA}.ledger UNION ALL BY NAME SELECT NULL::VARCHAR AS code_fingerprint,"
+    " NULL::VARCHAR AS config_hash, NULL::BOOLEAN AS confirmed WHERE false)"
 )
 
 
@@ -50,12 +56,15 @@ _LEDGER_SCHEMA = pa.schema(
                     "column_hashes",
                     "columns",
                     "code_version",
+                    "code_fingerprint",
+                    "config_hash",
                     "step",
                     "backfill_id",
                     "inputs",
                 ],
             ),
             (pa.timestamp("us", tz="UTC"), ("committed_at",)),
+            (pa.bool_(), ("confirmed",)),
         )
         for name in names
     ]
@@ -71,7 +80,7 @@ def entries(execute: Execute, where: str = "true", parameters: Sequence[Any] = (
     try:
         rows = execute(
             "read ledger",
-            f"SELECT {_LEDGER_COLUMNS} FROM {FENCE_SCHEMA}.ledger WHERE {where} ORDER BY position",
+            f"SELECT {_LEDGER_COLUMNS} FROM {_LEDGER} WHERE {where} ORDER BY position",
             list(parameters),
         )
     except duckdb.CatalogException:
@@ -95,10 +104,13 @@ def _to_row(entry: LedgerEntry) -> dict[str, Any]:
         "column_hashes": json.dumps(dict(entry.column_hashes)),
         "columns": json.dumps([[column.name, column.type] for column in entry.columns]),
         "code_version": entry.provenance.code_version,
+        "code_fingerprint": entry.provenance.code_fingerprint,
+        "config_hash": entry.provenance.config_hash,
         "step": entry.provenance.step,
         "backfill_id": entry.provenance.backfill_id,
-        "inputs": json.dumps(dict(entry.provenance.inputs)),
+        "inputs": json.dumps([[i.owner, i.partition_key, i.content_hash] for i in entry.provenance.inputs]),
         "committed_at": entry.committed_at,
+        "confirmed": entry.confirmed,
     }
 
 
@@ -117,7 +129,7 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         column_hashes,
         columns,
     ) = row[:12]
-    code_version, step, backfill_id, inputs, committed_us = row[12:]
+    code_version, code_fingerprint, config_hash, step, backfill_id, inputs, confirmed, committed_us = row[12:]
     return LedgerEntry(
         position=position,
         table=TableName(schema=schema, name=name),
@@ -130,6 +142,21 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         content_hash=content_hash,
         column_hashes={column: (digest, nulls) for column, (digest, nulls) in json.loads(column_hashes).items()},
         columns=tuple(Column(name=column, type=kind) for column, kind in json.loads(columns)),
-        provenance=Provenance(code_version=code_version, step=step, backfill_id=backfill_id, inputs=json.loads(inputs)),
+        provenance=Provenance(
+            code_version=code_version,
+            code_fingerprint=code_fingerprint,
+            config_hash=config_hash,
+            step=step,
+            backfill_id=backfill_id,
+            inputs=_inputs(inputs),
+        ),
         committed_at=_EPOCH + timedelta(microseconds=committed_us),
+        confirmed=confirmed,
     )
+
+
+def _inputs(text: str) -> tuple[InputPartition, ...]:
+    found = json.loads(text)
+    if not isinstance(found, list):  # format 1 had an object here, which nobody ever filled
+        return ()
+    return tuple(InputPartition(owner=owner, partition_key=key, content_hash=digest) for owner, key, digest in found)

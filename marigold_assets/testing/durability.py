@@ -17,7 +17,16 @@ from marigold_assets.errors import (
     TableOwnedError,
 )
 from marigold_assets.fingerprint import ContentHash
-from marigold_assets.model import Attempt, Claim, Equals, PartitionSlice, Provenance, SwapOptions, TableName
+from marigold_assets.model import (
+    Attempt,
+    Claim,
+    Equals,
+    InputPartition,
+    PartitionSlice,
+    Provenance,
+    SwapOptions,
+    TableName,
+)
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.testing.crashes import Crash, fail_at, record
 from marigold_assets.testing.harness import TABLE, MakeStore, StoreHarness, rows, sorted_rows, state, swap
@@ -275,7 +284,16 @@ class DurabilityContract(StoreHarness):
         )
         attempt = Attempt(run_id=text, token=filled.draw_token(text, [Claim(owner=text, partition_key=text)]))
         given = table_of(rows(text, 1)).rename_columns([text, "value"])
-        provenance = Provenance(code_version=text, step=text, backfill_id=text, inputs={text: text})
+        read = InputPartition(owner=text, partition_key=text, content_hash=text)
+        unknown = InputPartition(owner=text, partition_key=None, content_hash=None)
+        provenance = Provenance(
+            code_version=text,
+            code_fingerprint=text,
+            config_hash=text,
+            step=text,
+            backfill_id=text,
+            inputs=(read, unknown),
+        )
         [receipt] = filled.swap([slice_], given, attempt=attempt, swap_id=text, provenance=provenance)
         assert filled.read(table, [slice_], [text]).to_pydict() == {text: [text]}
         assert filled.ledger(table) == (receipt.entry,) == filled.receipts(text)

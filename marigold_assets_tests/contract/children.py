@@ -12,6 +12,7 @@ import pyarrow as pa
 from marigold_assets.errors import MarigoldError
 from marigold_assets.model import TableName
 from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.testing import kill_at
 from marigold_assets.testing.strategies import attempt_of, slice_of
 
 TABLE = TableName(schema="sales", name="daily")
@@ -49,3 +50,8 @@ def last_token(path):
     """Open the file with nothing but DuckDB."""
     with duckdb.connect(path) as connection:
         return connection.execute("SELECT last_token FROM marigold.counter").fetchone()[0]
+
+
+def draw_token_and_die(path, point):
+    """Draw a token, and be killed before a statement."""
+    DuckDBStore(path, observer=kill_at(point)).draw_token("x")
