@@ -35,6 +35,7 @@ from marigold_assets.model import (
     Claim,
     Column,
     FencingToken,
+    InputPartition,
     LedgerEntry,
     PartitionSlice,
     Provenance,
@@ -189,9 +190,28 @@ class PartitionStore(ABC):
         entries = self.ledger(table)
         return entries[-1] if entries else None
 
-    def heads(self, table: TableName) -> Mapping[str | None, LedgerEntry]:
-        """The newest ledger entry of every partition of a table, by partition key."""
-        return {entry.partition_key: entry for entry in self.ledger(table)}
+    def heads(self, table: TableName, keys: Sequence[str | None] | None = None) -> Mapping[str | None, LedgerEntry]:
+        """The newest ledger entry of every partition of a table, by partition key; ``keys``: of those only."""
+        found = {entry.partition_key: entry for entry in self.ledger(table)}
+        return found if keys is None else {key: found[key] for key in keys if key in found}
+
+    def inputs(self, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
+        """What slices, of any tables, hold now: to be recorded by whoever computes from them.
+
+        The hash is that of the newest ledger entry of each slice; of its rows, where another tool has written them;
+        ``None`` where there is neither.
+        """
+        found = []
+        for slice_ in slices:
+            head = self.heads(slice_.table, [slice_.partition_key]).get(slice_.partition_key)
+            if head is not None:
+                digest: str | None = head.content_hash
+            elif self.columns(slice_.table) is not None and self.read(slice_.table, [slice_]).num_rows:
+                digest = self.content_hash(slice_)
+            else:
+                digest = None
+            found.append(InputPartition(owner=slice_.owner, partition_key=slice_.partition_key, content_hash=digest))
+        return tuple(found)
 
 
 def refuse_twin(slices: Sequence[PartitionSlice], attempt: Attempt, committed: Sequence[LedgerEntry]) -> None:

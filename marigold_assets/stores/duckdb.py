@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ from marigold_assets.model import (
     Claim,
     Column,
     FencingToken,
+    InputPartition,
     LedgerEntry,
     PartitionSlice,
     Provenance,
@@ -32,7 +33,7 @@ from marigold_assets.model import (
     TableName,
     fold,
 )
-from marigold_assets.stores import alignment, fence, ledger, measure, sql
+from marigold_assets.stores import alignment, fence, inputs, ledger, measure, sql
 from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.location import Config
@@ -204,6 +205,19 @@ class DuckDBStore(PartitionStore):
 
     def newest(self, table: TableName) -> LedgerEntry | None:
         return next(iter(self._entries(ledger.NEWEST_OF_TABLE, [table.key])), None)
+
+    def heads(self, table: TableName, keys: Sequence[str | None] | None = None) -> Mapping[str | None, LedgerEntry]:
+        if not self._connector.path.exists():
+            return {}
+        with self._connector.read() as connection:
+            return ledger.heads(Session(connection, self._observer).fenced, table, keys)
+
+    def inputs(self, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
+        if not slices or not self._connector.path.exists():
+            return inputs.nothing(slices)
+        with self._session_for(slices[0].table, slices) as session:
+            session.execute("begin reading", "BEGIN TRANSACTION")
+            return inputs.found(session, slices)
 
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         return self._entries("swap_id = ?", [swap_id])

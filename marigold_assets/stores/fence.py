@@ -135,6 +135,17 @@ class Keys:
         condition = f"partition_key IN ({', '.join('?' * len(named))})"
         return cls(condition=condition, parameters=tuple(named))
 
+    @classmethod
+    def any_of(cls, keys: Sequence[str | None] | None) -> Keys:
+        """The condition for keys of which some may be ``None``, or for all that there are."""
+        if keys is None:
+            return cls(condition="true", parameters=())
+        named = list(dict.fromkeys(key for key in keys if key is not None))
+        alternatives = (["partition_key IS NULL"] if None in keys else []) + (
+            [cls.of(named).condition] if named else []
+        )
+        return cls(condition=f"({' OR '.join(alternatives) or 'false'})", parameters=tuple(named))
+
 
 def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -> dict[Claim, tuple[str, int]]:
     """Record the claims that this run has not recorded yet, and find the rivals of those it has (S2).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,14 +11,14 @@ import duckdb
 import pyarrow as pa
 
 from marigold_assets.model import Column, FencingToken, InputPartition, LedgerEntry, Provenance, TableName
-from marigold_assets.stores.fence import Execute
+from marigold_assets.stores.fence import Execute, Keys
 from marigold_assets.stores.session import FENCE_SCHEMA
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEDGER_COLUMNS = (
     "position, table_schema, table_name, owner, partition_key, run_id, token, swap_id, row_count, content_hash,"
-    " column_hashes, columns, code_version, code_fingerprint, config_hash, step, backfill_id, inputs, coalesce(confirmed, false),"
-    " epoch_us(committed_at)"
+    " column_hashes, columns, code_version, code_fingerprint, config_hash, step, backfill_id, inputs,"
+    " coalesce(confirmed, false), epoch_us(committed_at)"
 )
 # A file of format 1 that nobody has written since is read as it is: what it lacks is NULL.
 _LEDGER = (
@@ -86,6 +86,34 @@ def entries(execute: Execute, where: str = "true", parameters: Sequence[Any] = (
     except duckdb.CatalogException:
         return ()
     return tuple(_from_row(row) for row in rows)
+
+
+def heads(
+    execute: Execute, table: TableName, keys: Sequence[str | None] | None = None
+) -> Mapping[str | None, LedgerEntry]:
+    """The newest entry of every partition of a table, or of some, by partition key."""
+    wanted = Keys.any_of(keys)
+    newest = (
+        f"SELECT max(position) FROM {FENCE_SCHEMA}.ledger"
+        f" WHERE table_key = ? AND {wanted.condition} GROUP BY partition_key"
+    )
+    found = entries(execute, f"position IN ({newest})", [table.key, *wanted.parameters])
+    return {entry.partition_key: entry for entry in found}
+
+
+def content_hashes(execute: Execute, table: TableName, keys: Sequence[str | None]) -> Mapping[str | None, str]:
+    """The content hash in the newest entry of some partitions of a table, by partition key."""
+    wanted = Keys.any_of(keys)
+    try:
+        rows = execute(
+            "read heads",
+            f"SELECT partition_key, arg_max(content_hash, position) FROM {FENCE_SCHEMA}.ledger"
+            f" WHERE table_key = ? AND {wanted.condition} GROUP BY partition_key",
+            [table.key, *wanted.parameters],
+        )
+    except duckdb.CatalogException:
+        return {}
+    return dict(rows)
 
 
 def _to_row(entry: LedgerEntry) -> dict[str, Any]:

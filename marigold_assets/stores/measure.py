@@ -60,6 +60,7 @@ def measure(
         f" JOIN marigold_bounds AS bounds ON {join} GROUP BY 1"
     )
     rows = session.execute("measure", query, condition.parameters)
+    session.connection.unregister("marigold_bounds")
     by_position = {row[0]: _measured(row[1:], columns) for row in rows}
     nothing = _measured((0, None, *((None, 0) * len(columns))), columns)
     return [by_position.get(position, nothing) for position in range(len(slices))]

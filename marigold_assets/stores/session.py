@@ -48,6 +48,7 @@ class Session:
     def __init__(self, connection: duckdb.DuckDBPyConnection, observer: StatementObserver | None) -> None:
         self.connection = connection
         self._observer = observer
+        self._zone: str | None = None
 
     def execute(self, label: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement to its end, with bound values, and return its rows."""
@@ -84,7 +85,20 @@ class Session:
 
     def configure(self, timezone: str) -> None:
         """Fix what would otherwise depend on the machine: the session's zone, and Python variables seen as tables."""
-        self.connection.execute(f"SET TimeZone = {sql.string(timezone)}; SET python_enable_replacements = false")
+        if self._zone is None:
+            self.connection.execute("SET python_enable_replacements = false")
+        self._set_zone(timezone)
+
+    @property
+    def zone(self) -> str:
+        """The zone that was configured."""
+        return self._zone or "UTC"
+
+    def _set_zone(self, zone: str) -> None:
+        if zone != self._zone:
+            self._zone = None  # until that has worked
+            self.connection.execute(f"SET TimeZone = {sql.string(zone)}")
+            self._zone = zone
 
     def write_once(self, *, rows: bool) -> None:
         """Spare DuckDB from writing everything twice: into its log at COMMIT, and into the file on closing.
@@ -105,6 +119,15 @@ class Session:
             return self.described(f"DESCRIBE {self.name(table)}")
         except duckdb.CatalogException:
             return None
+
+    def exists(self, table: TableName) -> bool:
+        """Whether there is a table or a view of this name, by a look-up that never fails and aborts no transaction."""
+        rows = self.execute(
+            "list tables",
+            "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = current_database()"
+            " UNION ALL SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = current_database()",
+        )
+        return table.key in {TableName(schema=schema, name=name).key for schema, name in rows}
 
     def marked_columns(self, table: TableName) -> frozenset[str]:
         """The columns of a table whose type is a stand-in (see :mod:`marigold_assets.stores.standin`)."""
@@ -191,7 +214,7 @@ class Session:
         hashes = ", ".join(f"sum(hash({rendered}))" for rendered in written.values())
         found = []
         for zone in _DIFFERENT_ZONES:
-            self.connection.execute(f"SET TimeZone = {sql.string(zone)}")
+            self._set_zone(zone)
             found += self.execute("evaluate in another zone", f"SELECT {hashes} FROM marigold_sample")
         for text, values in zip(written, zip(*found, strict=True), strict=True):
             if len(set(values)) > 1:

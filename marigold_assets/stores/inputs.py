@@ -1,0 +1,53 @@
+"""What slices hold that rows are computed from: by the ledger, or by their rows where another tool has written them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from marigold_assets.model import InputPartition, PartitionSlice
+from marigold_assets.stores import ledger
+from marigold_assets.stores.measure import measure
+from marigold_assets.stores.predicate import predicate, zone_of
+from marigold_assets.stores.session import Session
+
+
+def found(session: Session, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
+    """Look slices of any tables up, with one query a table (see :meth:`PartitionStore.inputs`)."""
+    by_table: dict[str, list[PartitionSlice]] = {}
+    for slice_ in dict.fromkeys(slices):
+        by_table.setdefault(slice_.table.key, []).append(slice_)
+    hashes: dict[PartitionSlice, str] = {}
+    for own in by_table.values():
+        known = ledger.content_hashes(session.fenced, own[0].table, [slice_.partition_key for slice_ in own])
+        hashes |= {slice_: known[slice_.partition_key] for slice_ in own if slice_.partition_key in known}
+        unknown = [slice_ for slice_ in own if slice_.partition_key not in known]
+        if unknown and session.exists(own[0].table):
+            hashes |= _of_rows(session, unknown)
+    return nothing(slices, hashes)
+
+
+def nothing(
+    slices: Sequence[PartitionSlice], hashes: Mapping[PartitionSlice, str] | None = None
+) -> tuple[InputPartition, ...]:
+    """Slices of which nothing is known but these hashes."""
+    return tuple(
+        InputPartition(owner=s.owner, partition_key=s.partition_key, content_hash=(hashes or {}).get(s)) for s in slices
+    )
+
+
+def _of_rows(session: Session, slices: Sequence[PartitionSlice]) -> Mapping[PartitionSlice, str]:
+    """The hashes of slices of one table that have rows; slices that are cut alike are measured together."""
+    columns = session.table_columns(slices[0].table) or ()
+    alike: dict[object, list[PartitionSlice]] = {}
+    for slice_ in slices:
+        cut = tuple((type(c), c.expression) for c in slice_.conditions)
+        alike.setdefault((zone_of([slice_]), cut or slice_), []).append(slice_)
+    hashes: dict[PartitionSlice, str] = {}
+    zone = session.zone
+    for own in alike.values():
+        session.configure(zone_of(own))
+        types = session.expression_types(own, columns)
+        measures = measure(session, own, columns, types=types, condition=predicate(own, types))
+        hashes |= {s: m.content_hash(columns) for s, m in zip(own, measures, strict=True) if m.row_count}
+    session.configure(zone)
+    return hashes
