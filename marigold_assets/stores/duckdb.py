@@ -216,8 +216,9 @@ class DuckDBStore(PartitionStore):
         if not slices or not self._connector.path.exists():
             return inputs.nothing(slices)
         with self._session_for(slices[0].table, slices) as session:
+            has_ledger = fence.exists(session.fenced)
             session.execute("begin reading", "BEGIN TRANSACTION")
-            return inputs.found(session, slices)
+            return inputs.found(session, slices, has_ledger=has_ledger)
 
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         return self._entries("swap_id = ?", [swap_id])

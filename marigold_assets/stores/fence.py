@@ -87,6 +87,15 @@ def ensure_tables(execute: Execute) -> None:
         )
 
 
+def exists(execute: Execute) -> bool:
+    """Whether there are fence tables, of whatever format. To be called outside a transaction."""
+    try:
+        execute("format", f"SELECT format FROM {FENCE_SCHEMA}.counter")
+    except duckdb.CatalogException:
+        return False
+    return True
+
+
 def _carry_out(execute: Execute, label: str, statements: str) -> None:
     # Letters differ whatever collation the user has set.
     collated = statements.replace("VARCHAR", "VARCHAR COLLATE C")

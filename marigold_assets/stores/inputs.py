@@ -11,14 +11,18 @@ from marigold_assets.stores.predicate import predicate, zone_of
 from marigold_assets.stores.session import Session
 
 
-def found(session: Session, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
-    """Look slices of any tables up, with one query a table (see :meth:`PartitionStore.inputs`)."""
+def found(session: Session, slices: Sequence[PartitionSlice], *, has_ledger: bool = True) -> tuple[InputPartition, ...]:
+    """Look slices of any tables up, with one query a table (see :meth:`PartitionStore.inputs`).
+
+    Within a transaction: no look-up fails, which would abort it.
+    """
     by_table: dict[str, list[PartitionSlice]] = {}
     for slice_ in dict.fromkeys(slices):
         by_table.setdefault(slice_.table.key, []).append(slice_)
     hashes: dict[PartitionSlice, str] = {}
     for own in by_table.values():
-        known = ledger.content_hashes(session.fenced, own[0].table, [slice_.partition_key for slice_ in own])
+        keys = [slice_.partition_key for slice_ in own] if has_ledger else []
+        known = ledger.content_hashes(session.fenced, own[0].table, keys) if keys else {}
         hashes |= {slice_: known[slice_.partition_key] for slice_ in own if slice_.partition_key in known}
         unknown = [slice_ for slice_ in own if slice_.partition_key not in known]
         if unknown and session.exists(own[0].table):

@@ -104,15 +104,12 @@ def heads(
 def content_hashes(execute: Execute, table: TableName, keys: Sequence[str | None]) -> Mapping[str | None, str]:
     """The content hash in the newest entry of some partitions of a table, by partition key."""
     wanted = Keys.any_of(keys)
-    try:
-        rows = execute(
-            "read heads",
-            f"SELECT partition_key, arg_max(content_hash, position) FROM {FENCE_SCHEMA}.ledger"
-            f" WHERE table_key = ? AND {wanted.condition} GROUP BY partition_key",
-            [table.key, *wanted.parameters],
-        )
-    except duckdb.CatalogException:
-        return {}
+    rows = execute(
+        "read heads",
+        f"SELECT partition_key, arg_max(content_hash, position) FROM {FENCE_SCHEMA}.ledger"
+        f" WHERE table_key = ? AND {wanted.condition} GROUP BY partition_key",
+        [table.key, *wanted.parameters],
+    )
     return dict(rows)
 
 

