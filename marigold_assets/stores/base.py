@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -111,6 +111,32 @@ class PartitionStore(ABC):
             StoreBusyError: The store stayed locked until the deadline.
             StoreUnavailableError: The store cannot be opened or written.
             CommitUnknownError: The outcome of the commit is unknown.
+        """
+
+    @abstractmethod
+    def keep_open(
+        self, attempt: Attempt, slices: Sequence[PartitionSlice] = (), *, alone: bool = True
+    ) -> AbstractContextManager[PartitionStore]:
+        """Open the store once for several calls; other processes wait until the block ends.
+
+        Every swap is still a transaction of its own.
+
+        Args:
+            attempt: Who works with it.
+            slices: What is about to be swapped, so that the fence is looked at once for all of it.
+            alone: Whether no code of users runs meanwhile. Such code must not open the store by itself: in the thread
+                of the block that is refused.
+
+        Returns:
+            The same store, for use within the block, by one thread at a time.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Have all that is read within a block be of one snapshot; only of a store that is kept open.
+
+        Raises:
+            ConfigurationError: The store is not kept open.
         """
 
     @abstractmethod

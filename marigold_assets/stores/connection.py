@@ -38,7 +38,7 @@ from marigold_assets.stores.host import (
 )
 from marigold_assets.stores.line import in_line, leave_note
 from marigold_assets.stores.location import Config, Secrets, absolute_path, local_path
-from marigold_assets.stores.stream import is_pulled_under
+from marigold_assets.stores.stream import refuse_waiting_for_oneself
 
 _log = logging.getLogger("marigold_assets")
 _SILENT_SECONDS = 2.0  # then whoever waits says so
@@ -141,12 +141,7 @@ class Connector:
     def _queue(self, deadline: float, owner: str, *, required: bool = True) -> Iterator[None]:
         if not self.lock_path.parent.is_dir():  # or the lock would create it, and a mistyped path go unnoticed
             raise self._unavailable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
-        if is_pulled_under(self.lock_path):
-            raise ConfigurationError(
-                "the rows that are being stored come from a stream that reads this very database, which is locked for"
-                " storing them",
-                remedy="read first and then return a table, or return SQL, which the swap runs itself",
-            )
+        refuse_waiting_for_oneself(self.lock_path)
         lock = FileLock(self.lock_path, poll_interval=_QUEUE_POLL_SECONDS)
         notice = _Notice(lambda: self._tell_waiting(deadline, self._current_holder()))
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +15,6 @@ from marigold_assets.errors import (
     CommitUnknownError,
     ConfigurationError,
     MarigoldError,
-    MissingTableError,
-    SchemaMismatchError,
     StoreBusyError,
     Where,
 )
@@ -33,12 +32,13 @@ from marigold_assets.model import (
     TableName,
     fold,
 )
-from marigold_assets.stores import alignment, fence, inputs, ledger, measure, sql
-from marigold_assets.stores.base import PartitionStore, Rows, refuse_bad_target
+from marigold_assets.stores import fence, inputs, ledger, measure, reading, sql
+from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.location import Config
+from marigold_assets.stores.opening import Brief, Opening
 from marigold_assets.stores.predicate import zone_of
-from marigold_assets.stores.session import FENCE_SCHEMA, Session, StatementObserver
+from marigold_assets.stores.session import BEGIN, FENCE_SCHEMA, Session, StatementObserver
 from marigold_assets.stores.stream import Stream
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
 from marigold_assets.stores.translation import is_conflict
@@ -71,17 +71,32 @@ class DuckDBStore(PartitionStore):
         lock_timeout_seconds: float = 180.0,
         observer: StatementObserver | None = None,
     ) -> None:
-        self._connector = Connector(
+        connector = Connector(
             database,
             config={"custom_user_agent": "dagster", **(config or {})},
             timeout_seconds=lock_timeout_seconds,
         )
-        self._observer = observer
+        self._use(Brief(connector, observer))
+
+    def _use(self, opening: Opening) -> None:
+        self._connector, self._opening = opening.connector, opening
 
     @property
     def connector(self) -> Connector:
         """How the file is opened, for callers that need a connection of their own."""
         return self._connector
+
+    @contextmanager
+    def keep_open(
+        self, attempt: Attempt, slices: Sequence[PartitionSlice] = (), *, alone: bool = True
+    ) -> Iterator[KeptDuckDBStore]:
+        with self._opening.kept(f"run {attempt.run_id}", alone=alone) as opening:
+            yield KeptDuckDBStore(opening)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        with self._opening.snapshot():
+            yield
 
     def draw_token(self, run_id: str, claims: Sequence[Claim] = ()) -> FencingToken:
         with self._transaction(run_id) as session:
@@ -154,9 +169,9 @@ class DuckDBStore(PartitionStore):
         self, table: TableName, slices: Sequence[PartitionSlice], columns: Sequence[str] | None = None
     ) -> tuple[pa.Table, ...]:
         with self._session_for(table, slices) as session:
-            session.execute("begin reading", "BEGIN TRANSACTION")
-            known = _known_columns(session, table, columns)
-            selections = [_selection(session, table, [slice_], columns, known) for slice_ in slices]
+            session.begin_reading()
+            known = reading.known_columns(session, table, columns)
+            selections = [reading.selection(session, table, [slice_], columns, known) for slice_ in slices]
             return tuple(session.relation("read", *selection).to_arrow_table() for selection in selections)
 
     @contextmanager
@@ -180,18 +195,16 @@ class DuckDBStore(PartitionStore):
         columns: Sequence[str] | None = None,
     ) -> str:
         with self._session_for(table, slices) as session:
-            known = _known_columns(session, table, columns)
-            if not slices:
-                return sql.select(session.name(table), columns, None if slices is None else "false")
-            where = session.predicate(slices, known).display
-            if (expression := session.expression_of_zone(slices, known)) is not None:
-                raise ConfigurationError(
-                    f"partition expression {expression!r} depends on the time zone of whoever runs the SQL",
-                    remedy="annotate the input as pyarrow.Table or duckdb.DuckDBPyRelation instead of str, or name the"
-                    f" zone in the expression: <column> AT TIME ZONE {sql.string(zone_of(slices))}",
-                    **slices[0].where,
-                )
-            return sql.select(session.name(table), columns, where)
+            known = reading.known_columns(session, table, columns)
+            query = reading.literal_selection(session, table, slices, columns, known)
+        if isinstance(query, reading.OfZone):
+            raise ConfigurationError(
+                f"partition expression {query.expression!r} depends on the time zone of whoever runs the SQL",
+                remedy="annotate the input as pyarrow.Table or duckdb.DuckDBPyRelation instead of str, or name the"
+                f" zone in the expression: <column> AT TIME ZONE {sql.string(zone_of(slices or ()))}",
+                **(slices[0].where if slices else Where(table=str(table))),
+            )
+        return query
 
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
         if not self._connector.path.exists():
@@ -209,15 +222,15 @@ class DuckDBStore(PartitionStore):
     def heads(self, table: TableName, keys: Sequence[str | None] | None = None) -> Mapping[str | None, LedgerEntry]:
         if not self._connector.path.exists():
             return {}
-        with self._connector.read() as connection:
-            return ledger.heads(Session(connection, self._observer).fenced, table, keys)
+        with self._opening.reading() as session:
+            return ledger.heads(session.fenced, table, keys)
 
     def inputs(self, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
         if not slices or not self._connector.path.exists():
             return inputs.nothing(slices)
         with self._session_for(slices[0].table, slices) as session:
-            has_ledger = fence.exists(session.fenced)
-            session.execute("begin reading", "BEGIN TRANSACTION")
+            has_ledger = session.is_snapshot or fence.exists(session.fenced)
+            session.begin_reading()
             return inputs.found(session, slices, has_ledger=has_ledger)
 
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
@@ -225,14 +238,14 @@ class DuckDBStore(PartitionStore):
 
     def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
         with self._session_for(slice_.table, [slice_]) as session:
-            known = _known_columns(session, slice_.table, None)
+            known = reading.known_columns(session, slice_.table, None)
             return measure.content_hash(session, slice_, known, columns)
 
     def _entries(self, where: str, parameters: Sequence[Any]) -> tuple[LedgerEntry, ...]:
         if not self._connector.path.exists():
             return ()
-        with self._connector.read() as connection:
-            return ledger.entries(Session(connection, self._observer).fenced, where, parameters)
+        with self._opening.reading() as session:
+            return ledger.entries(session.fenced, where, parameters)
 
     def _settle(self, job: SwapJob, error: duckdb.Error) -> tuple[Receipt, ...]:
         """Find out from the ledger whether a COMMIT that raised has committed (S9).
@@ -257,15 +270,12 @@ class DuckDBStore(PartitionStore):
     def _transaction(
         self, run_id: str, *, timezone: str = "UTC", begin: bool = True, alone: bool = True
     ) -> Iterator[Session]:
-        with self._connector.write(f"run {run_id}", alone=alone) as connection:
-            session = Session(connection, self._observer)
+        with self._opening.writing(f"run {run_id}", rows=not begin, alone=alone) as session:
             try:
-                session.write_once(rows=not begin)
                 if not begin:
                     session.configure(timezone)
                 else:
-                    fence.ensure_tables(session.fenced)
-                    session.execute("begin", "BEGIN TRANSACTION")
+                    session.execute("begin", BEGIN)
                 yield session
             except duckdb.Error as error:
                 if begin:
@@ -277,8 +287,7 @@ class DuckDBStore(PartitionStore):
         self, table: TableName, slices: Sequence[PartitionSlice] | None, *, alone: bool = True
     ) -> Iterator[Session]:
         where = slices[0].where if slices else Where(table=str(table))
-        with self._connector.read(alone=alone) as connection:
-            session = Session(connection, self._observer)
+        with self._opening.reading(alone=alone) as session:
             try:
                 session.configure(zone_of(slices or ()))
                 yield session
@@ -295,8 +304,52 @@ class DuckDBStore(PartitionStore):
         alone: bool = True,
     ) -> Iterator[tuple[Session, str, tuple[Any, ...]]]:
         with self._session_for(table, slices, alone=alone) as session:
-            known = _known_columns(session, table, columns)
-            yield session, *_selection(session, table, slices, columns, known)
+            known = reading.known_columns(session, table, columns)
+            yield session, *reading.selection(session, table, slices, columns, known)
+
+
+class KeptDuckDBStore(DuckDBStore):
+    """The store that :meth:`DuckDBStore.keep_open` gives: opened once, for one thread at a time.
+
+    Args:
+        opening: What keeps it open.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self._use(opening)
+        self._marker = f"marigold_{uuid.uuid4().hex}"
+
+    def relation(
+        self,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """What :meth:`read` would read, as a lazy relation on the connection that is kept open.
+
+        Where the slices depend on the time zone in which they are told apart, their rows are read at once: nobody knows
+        in which zone the relation will be run. Raises like :meth:`read`.
+        """
+        with self._session_for(table, slices) as session:
+            known = reading.known_columns(session, table, columns)
+            query = reading.literal_selection(session, table, slices, columns, known)
+        rows = self.read(table, slices, columns) if isinstance(query, reading.OfZone) else None
+        with self._session_for(table, slices) as session:
+            if rows is not None:
+                return session.connection.from_arrow(rows)
+            return session.relation("relation", f"SELECT * FROM ({query}) AS {self._marker}")  # noqa: S608 - quoted
+
+    def query_of(self, relation: duckdb.DuckDBPyRelation) -> Query | None:
+        """The SQL of a relation that was derived from :meth:`relation`, to be swapped without fetching its rows.
+
+        Returns:
+            ``None`` if it is another connection's, or needs what only Python has.
+        """
+        text = relation.sql_query()
+        if self._marker not in text:
+            return None
+        with self._opening.reading() as session:
+            return Query(sql=text) if session.is_understood_elsewhere(text) else None
 
 
 def _of_author(error: BaseException, where: Where) -> BaseException:
@@ -304,23 +357,6 @@ def _of_author(error: BaseException, where: Where) -> BaseException:
     place = ", ".join(f"{word} {value!r}" for word, value in where.items() if value)
     error.add_note(f"Raised by the stream of rows for {place}; nothing was changed.")
     return error
-
-
-def _selection(
-    session: Session,
-    table: TableName,
-    slices: Sequence[PartitionSlice] | None,
-    columns: Sequence[str] | None,
-    known: Sequence[Column],
-) -> tuple[str, tuple[Any, ...]]:
-    """The SELECT of some columns of some slices, with the values to bind."""
-    wanted = None if columns is None else {fold(name) for name in columns}
-    given = [column for column in known if wanted is None or fold(column.name) in wanted]
-    alignment.refuse_inexact(given, slices[0].where if slices else Where(table=str(table)))
-    if slices is None:
-        return sql.select(session.name(table), columns, None), ()
-    condition = session.predicate(slices, known)
-    return sql.select(session.name(table), columns, condition.sql), condition.parameters
 
 
 def _refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:
@@ -331,22 +367,3 @@ def _refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:
             remedy="give the asset another key prefix or schema",
             **slices[0].where,
         )
-
-
-def _known_columns(session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
-    known = session.table_columns(table)
-    if known is None:
-        raise MissingTableError(
-            "the table does not exist",
-            remedy="materialize the asset that makes it first, or correct schema and name",
-            table=str(table),
-        )
-    names = {fold(column.name) for column in known}
-    unknown = [name for name in wanted or () if fold(name) not in names]
-    if unknown:
-        raise SchemaMismatchError(
-            f"the table has no column {', '.join(map(repr, unknown))}",
-            remedy=f"ask for some of its columns: {', '.join(column.name for column in known)}",
-            table=str(table),
-        )
-    return known

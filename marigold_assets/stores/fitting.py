@@ -202,9 +202,9 @@ def _columns_of(session: Session, slice_: PartitionSlice, rows: Rows) -> tuple[C
     else:
         given = tuple(Column(name=f.name, type=str(f.type)) for f in rows.schema)
         alignment.refuse_unusable_names(given, where)  # DuckDB would give the second of two equal names another
-        session.connection.register("marigold_shape", rows.schema.empty_table())
+        session.register("marigold_shape", rows.schema.empty_table())
         found = session.described("DESCRIBE SELECT * FROM marigold_shape")
-        session.connection.unregister("marigold_shape")
+        session.unregister("marigold_shape")
         pairs = zip(found, rows.schema, strict=True)
         found = tuple(Column(name=c.name, type=standin.with_nothing(c.type, f.type)) for c, f in pairs)
     alignment.refuse_unusable_names(found, where)

@@ -53,14 +53,14 @@ def measure(
         [row] = session.execute("measure", query, condition.parameters)
         return [_measured(row, columns)]
     bounds, join = bounds_table(slices, types)
-    session.connection.register("marigold_bounds", bounds)
+    session.register("marigold_bounds", bounds)
     query = (
         f"SELECT bounds.marigold_position, {aggregates} FROM"  # noqa: S608 - quoted and bound
         f" (SELECT * FROM {table} WHERE {condition.sql}) AS rows_"
         f" JOIN marigold_bounds AS bounds ON {join} GROUP BY 1"
     )
     rows = session.execute("measure", query, condition.parameters)
-    session.connection.unregister("marigold_bounds")
+    session.unregister("marigold_bounds")
     by_position = {row[0]: _measured(row[1:], columns) for row in rows}
     nothing = _measured((0, None, *((None, 0) * len(columns))), columns)
     return [by_position.get(position, nothing) for position in range(len(slices))]

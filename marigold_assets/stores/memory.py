@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -83,6 +84,29 @@ class MemoryStore(PartitionStore):
     ) -> None:
         self._observe = observer or (lambda _label: None)
         self._state: _State = same_storage_as._state if same_storage_as is not None else _State()
+        self._is_kept = self._is_snapshot = False
+
+    @contextmanager
+    def keep_open(
+        self, attempt: Attempt, slices: Sequence[PartitionSlice] = (), *, alone: bool = True
+    ) -> Iterator[MemoryStore]:
+        kept = MemoryStore(observer=self._observe, same_storage_as=self)
+        kept._is_kept = True
+        with self._state.lock:  # which this thread may take again
+            yield kept
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        if not self._is_kept:
+            raise ConfigurationError(
+                "a snapshot of several reads needs a store that is kept open",
+                remedy="take it of the store that keep_open() gives",
+            )
+        self._is_snapshot = True
+        try:
+            yield
+        finally:
+            self._is_snapshot = False
 
     def draw_token(self, run_id: str, claims: Sequence[Claim] = ()) -> FencingToken:
         with self._state.lock:
@@ -108,6 +132,10 @@ class MemoryStore(PartitionStore):
         options: SwapOptions | None = None,
     ) -> tuple[Receipt, ...]:
         refuse_bad_target(slices)
+        if self._is_snapshot:
+            raise ConfigurationError(
+                "a swap within a snapshot, which does not change", remedy="end the snapshot before storing rows"
+            )
         options = options or SwapOptions()
         first = slices[0]
         if isinstance(rows, Query):

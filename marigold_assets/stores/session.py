@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import Any
 
@@ -15,6 +16,7 @@ from marigold_assets.model import Column, Equals, PartitionSlice, TableName, fol
 from marigold_assets.stores import sql
 from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, Predicate, predicate
 
+BEGIN = "BEGIN TRANSACTION"
 FENCE_SCHEMA = "marigold"
 """Holds the tables of the fence and the ledger."""
 
@@ -49,11 +51,64 @@ class Session:
         self.connection = connection
         self._observer = observer
         self._zone: str | None = None
+        self._in_transaction = False
+        self._registered: set[str] = set()
+        self._staged: set[str] = set()
+        self.is_snapshot = False
+        self.has_fence = False  # known to have the fence tables, in the present format
 
     def execute(self, label: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement to its end, with bound values, and return its rows."""
         self._observe(label)
-        return self.connection.execute(statement, list(parameters)).fetchall()
+        if statement == BEGIN:
+            self._in_transaction = True
+        rows = self.connection.execute(statement, list(parameters)).fetchall()
+        if statement in {"COMMIT", "ROLLBACK"}:
+            self._in_transaction = False
+        return rows
+
+    def register(self, name: str, rows: object) -> None:
+        """Have Arrow data be read under a name, until :meth:`tidy` at the latest."""
+        self._registered.add(name)
+        self.connection.register(name, rows)
+
+    def unregister(self, name: str) -> None:
+        """Forget Arrow data."""
+        self._registered.discard(name)
+        self.connection.unregister(name)
+
+    def stage(self, label: str, name: str, query: str) -> None:
+        """Keep the rows of a query in a temporary table, until :meth:`tidy` at the latest."""
+        self._staged.add(name)
+        self.execute(label, f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
+
+    def tidy(self) -> None:
+        """Leave nothing of what was done to whoever works with the connection next: no transaction, view or table."""
+        if self._in_transaction and not self.is_snapshot:
+            self._in_transaction = False
+            with suppress(duckdb.Error):  # where COMMIT has failed there is none any more
+                self.connection.execute("ROLLBACK")
+        while self._registered:
+            with suppress(duckdb.Error):
+                self.connection.unregister(self._registered.pop())
+        while self._staged:
+            with suppress(duckdb.Error):
+                self.connection.execute(f"DROP TABLE IF EXISTS temp.{self._staged.pop()}")
+
+    def begin_reading(self) -> None:
+        """Have what is read next be of one snapshot."""
+        if not self.is_snapshot:
+            self.execute("begin reading", BEGIN)
+
+    def begin_snapshot(self) -> None:
+        """Have everything that is read until :meth:`end_snapshot` be of one snapshot."""
+        self.execute("begin snapshot", BEGIN)
+        self.is_snapshot = True
+
+    def end_snapshot(self) -> None:
+        """End the snapshot."""
+        self.is_snapshot = False
+        self.tidy()
 
     def fenced(self, label: str, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement over the fence's own tables; none of it may be a user's text."""
@@ -100,6 +155,10 @@ class Session:
             self.connection.execute(f"SET TimeZone = {sql.string(zone)}")
             self._zone = zone
 
+    def write_often(self) -> None:
+        """Have DuckDB write into its log at COMMIT, and into the file on closing: cheaper for many small commits."""
+        self.connection.execute("RESET wal_autocheckpoint; PRAGMA enable_checkpoint_on_shutdown")
+
     def write_once(self, *, rows: bool) -> None:
         """Spare DuckDB from writing everything twice: into its log at COMMIT, and into the file on closing.
 
@@ -115,6 +174,8 @@ class Session:
 
     def table_columns(self, table: TableName) -> tuple[Column, ...] | None:
         """A table's columns in order, or ``None`` if there is no such table."""
+        if self.is_snapshot and not self.exists(table):  # to find out by failing would abort it
+            return None
         try:
             return self.described(f"DESCRIBE {self.name(table)}")
         except duckdb.CatalogException:
@@ -128,6 +189,22 @@ class Session:
             " UNION ALL SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = current_database()",
         )
         return table.key in {TableName(schema=schema, name=name).key for schema, name in rows}
+
+    def is_understood_elsewhere(self, query: str) -> bool:
+        """Whether another connection to the file understands a query: it names nothing that only this one knows.
+
+        On another connection also because a failure would abort the transaction of this one.
+        """
+        with self.connection.cursor() as other:
+            [(database,)] = other.execute("SELECT current_database()").fetchall()
+            if database != self._database:
+                other.execute(f"USE {sql.identifier(self._database)}")
+            other.execute("SET python_enable_replacements = false")
+            try:
+                other.execute(f"DESCRIBE {query}")
+            except duckdb.Error:
+                return False
+        return True
 
     def marked_columns(self, table: TableName) -> frozenset[str]:
         """The columns of a table whose type is a stand-in (see :mod:`marigold_assets.stores.standin`)."""
@@ -205,7 +282,7 @@ class Session:
         # Rows as they are, for what is parsed, and as they might be at any instant, for what is cut.
         rows = f"SELECT * FROM {self.name(slices[0].table)} LIMIT {_SAMPLE_ROWS}"
         probed = ", ".join(f"marigold_at AS {sql.identifier(name)}" for name in instants)
-        self.execute("sample", f"CREATE TEMP TABLE marigold_sample AS {rows}")
+        self.stage("sample", "marigold_sample", rows)
         if instants:
             some = f"{_INSTANTS} LEFT JOIN (FROM marigold_sample LIMIT 10) ON true"
             self.execute(

@@ -1,7 +1,8 @@
-"""A stream of rows that a swap pulls: what its author's code raises comes out as it is, and it cannot wait for itself.
+"""Code of users that runs while the database is locked for it: it must not wait for itself.
 
-The database pulls the stream while it holds its own lock, perhaps in a thread of its own. There, the author's code must
-not open the same database: it would wait for the very swap that waits for it.
+The database pulls a stream of rows while it holds its own lock, perhaps in a thread of its own. What the author's code
+raises there comes out as it is, and it must not open the same database: it would wait for the very swap that waits for
+it. So would code that runs while its own thread keeps the database open.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+
+from marigold_assets.errors import ConfigurationError
 
 _pulling = threading.local()
 
@@ -61,6 +65,46 @@ def _pulled_under(lock: Path) -> Iterator[None]:
 def is_pulled_under(lock: Path) -> bool:
     """Whether this thread carries out a stream that a swap pulls while it holds the lock."""
     return lock in _locks()
+
+
+@dataclass(slots=True)
+class _Hold:
+    lock: Path
+    over: bool = False
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """Mark a lock as held by this thread for as long as the block lasts, even if another thread ends it."""
+    hold = _Hold(lock)
+    _pulling.holds = [*_holds(), hold]
+    try:
+        yield
+    finally:
+        hold.over = True
+
+
+def refuse_waiting_for_oneself(lock: Path) -> None:
+    """Refuse to wait for a lock that is held for this very thread.
+
+    Raises:
+        ConfigurationError: It is.
+    """
+    if is_pulled_under(lock) or any(hold.lock == lock for hold in _holds()):
+        raise waiting_for_oneself()
+
+
+def waiting_for_oneself() -> ConfigurationError:
+    """What is said of code that opens the database while it is locked for that very code."""
+    return ConfigurationError(
+        "a stream whose rows are being stored, or code that runs while the database is kept open for it, reads this"
+        " very database, which is locked meanwhile",
+        remedy="read first and then return a table, or return SQL, which the swap runs itself",
+    )
+
+
+def _holds() -> list[_Hold]:
+    return [hold for hold in getattr(_pulling, "holds", ()) if not hold.over]
 
 
 def _locks() -> tuple[Path, ...]:

@@ -81,10 +81,11 @@ class SwapJob:
             MarigoldError: The swap was refused.
             duckdb.Error: Anything else failed before COMMIT.
         """
-        fence.ensure_tables(session.fenced)
+        if not session.has_fence:
+            fence.ensure_tables(session.fenced)
         fitting = Fitting.of(session, self.slices[0], self.rows, evolve=self.options.evolve)
         if not isinstance(self.rows, Query):
-            session.connection.register(_SOURCE, _in_batches(self.rows))
+            session.register(_SOURCE, _in_batches(self.rows))
         with self._altered_table(session, fitting):
             return self._replace(session, fitting)
 
@@ -226,7 +227,7 @@ class SwapJob:
         """Run a query before the rows are deleted that it may read, whatever way it names their table."""
         if isinstance(self.rows, Query) and session.may_read(self.rows.sql, self.slices[0].table):
             self._staged = True
-            session.execute("stage", f"CREATE OR REPLACE TEMP TABLE {_SOURCE} AS {self.rows.sql}")
+            session.stage("stage", _SOURCE, self.rows.sql)
 
     def _insert(self, session: Session, selection: str) -> int:
         self.consumed = isinstance(self.rows, pa.RecordBatchReader)

@@ -31,7 +31,8 @@ def foreign(path):
     with duckdb.connect(str(path)) as connection:
         connection.execute(
             "CREATE SCHEMA lake; CREATE TABLE lake.events AS SELECT * FROM (VALUES"
-            " (TIMESTAMPTZ '2024-03-01 12:00:00+00', 'x'), (TIMESTAMPTZ '2024-03-01 23:30:00+00', 'y')) AS v (moment, kind)"
+            " (TIMESTAMPTZ '2024-03-01 12:00:00+00', 'x'), (TIMESTAMPTZ '2024-03-01 23:30:00+00', 'y'))"
+            " AS v (moment, kind)"
         )
 
 
