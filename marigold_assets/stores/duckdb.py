@@ -44,6 +44,7 @@ from marigold_assets.stores.swap import CommitFailedError, SwapJob
 from marigold_assets.stores.translation import is_conflict
 
 _CONFLICT_RETRIES = 8
+_OF_PYTHON = "__duckdb_source_"  # how DuckDB 2 names what lives as long as a Python object; 1.5 has no SQL for that
 _BATCH_ROWS = 122_880  # one row group of DuckDB
 
 
@@ -346,7 +347,7 @@ class KeptDuckDBStore(DuckDBStore):
             ``None`` if it is another connection's, or needs what only Python has.
         """
         text = relation.sql_query()
-        if self._marker not in text:
+        if self._marker not in text or _OF_PYTHON in text:
             return None
         with self._opening.reading() as session:
             return Query(sql=text) if session.is_understood_elsewhere(text) else None

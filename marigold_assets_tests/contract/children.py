@@ -55,3 +55,26 @@ def last_token(path):
 def draw_token_and_die(path, point):
     """Draw a token, and be killed before a statement."""
     DuckDBStore(path, observer=kill_at(point)).draw_token("x")
+
+
+def draw_token_in_time(path):
+    """Draw a token, however long that takes."""
+    return DuckDBStore(path, lock_timeout_seconds=60).draw_token("rival")
+
+
+def swap_twice_and_die(path):
+    """Swap two slices in one opening, and be killed in the middle of the second."""
+    labels = []
+
+    def observe(label):
+        labels.append(label)
+        if labels.count("commit") == 2 and label == "commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store = DuckDBStore(path)
+    attempt = attempt_of("dies", store.draw_token("dies"))
+    slices = [slice_of("a"), slice_of("b")]
+    with DuckDBStore(path, observer=observe).keep_open(attempt, slices) as kept:
+        for number, slice_ in enumerate(slices):
+            rows = pa.table({"key": [slice_.partition_key], "value": [10 + number]})
+            kept.swap([slice_], rows, attempt=attempt, swap_id=f"{number}")

@@ -1,0 +1,113 @@
+"""A store that is kept open for several calls."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from marigold_assets.errors import ConfigurationError, RowsOutsidePartitionError
+from marigold_assets.model import Attempt, Receipt
+from marigold_assets.stores.base import PartitionStore
+from marigold_assets.testing.crashes import Crash, fail_at
+from marigold_assets.testing.harness import TABLE, MakeStore, StoreHarness, rows, sorted_rows, state, swap
+from marigold_assets.testing.strategies import slice_of, table_of
+
+_WANTED = [slice_of(key) for key in ("a", "b", "c")]
+
+
+class OpeningContract(StoreHarness):
+    """What holds within one opening holds as it does without."""
+
+    def test_every_swap_of_an_opening_is_a_transaction_of_its_own(self, store: PartitionStore) -> None:
+        """S5: what was swapped before an error stays, and so does everything about it."""
+        attempt = self.draw(store, "x", "a", "b", "c")
+        done: list[Receipt] = []
+        with suppress(Crash), store.keep_open(attempt, _WANTED) as kept:
+            done += swap(kept, attempt, {"a": [1, 2]}, swap_id="1")
+            done += swap(kept, attempt, {"b": [3]}, swap_id="2")
+            raise Crash
+        assert sorted_rows(store.read(TABLE)) == rows("a", 1, 2) + rows("b", 3)
+        assert store.ledger() == tuple(receipt.entry for receipt in done)
+
+    def test_a_swap_refused_within_an_opening_leaves_nothing_to_the_next(self, filled: PartitionStore) -> None:
+        """S4 and S5: neither rows nor a transaction."""
+        attempt, before = self.draw(filled, "x", "a", "b", "c"), state(filled)
+        with filled.keep_open(attempt, _WANTED) as kept:
+            for number in range(2):
+                with pytest.raises(RowsOutsidePartitionError):
+                    kept.swap([slice_of("a")], table_of(rows("z", 1)), attempt=attempt, swap_id=f"bad {number}")
+                assert state(kept) == before
+                swap(kept, attempt, {"c": [number]}, swap_id=f"good {number}")
+                before = state(kept)
+        assert state(filled) == before
+
+    @pytest.mark.parametrize("point", range(1, 40))
+    def test_a_swap_broken_off_within_an_opening_is_as_if_it_had_not_been(
+        self, make_store: MakeStore, filled: PartitionStore, point: int
+    ) -> None:
+        """S5: at any statement of two swaps; the same opening goes on with a third."""
+        attempt, before = self.draw(filled, "x", "a", "b", "c"), state(filled)
+        observe, armed = fail_at(point), list[bool]()
+
+        def observer(label: str) -> None:
+            if armed:
+                observe(label)
+
+        with make_store(observer=observer).keep_open(attempt, _WANTED) as kept:
+            armed.append(True)
+            done: list[Receipt] = []
+            for key in ("a", "b"):
+                try:
+                    done += swap(kept, attempt, {key: [7]}, swap_id=key)
+                except Crash:
+                    break
+            armed.clear()
+            assert kept.ledger() == (*before[2], *(receipt.entry for receipt in done))
+            again = swap(kept, attempt, {"a": [7]}, swap_id="a") + swap(kept, attempt, {"b": [7]}, swap_id="b")
+            assert [receipt.replayed for receipt in again] == [number < len(done) for number in range(2)]
+            swap(kept, attempt, {"c": [8]}, swap_id="c")
+        assert sorted_rows(filled.read(TABLE)) == rows("a", 7) + rows("b", 7) + rows("c", 8)
+
+    def test_reads_of_an_opening_see_its_swaps(self, store: PartitionStore) -> None:
+        """As those of anybody else would."""
+        attempt = self.draw(store, "x")
+        with store.keep_open(attempt) as kept:
+            assert kept.columns(TABLE) is None
+            [receipt] = swap(kept, attempt, {"a": [1]})
+            assert kept.read(TABLE).to_pylist() == rows("a", 1)
+            assert kept.heads(TABLE) == {"a": receipt.entry}
+            assert kept.newest(TABLE) == receipt.entry
+            assert kept.inputs([slice_of("a")])[0].content_hash == kept.content_hash(slice_of("a"))
+            with kept.scan(TABLE) as reader:
+                assert reader.read_all().num_rows == 1
+
+    def test_a_snapshot_is_read_within_an_opening_only(self, filled: PartitionStore) -> None:
+        """And nothing is stored within it."""
+        attempt, before = self.draw(filled, "x"), state(filled)
+        with pytest.raises(ConfigurationError, match="kept open"), filled.snapshot():
+            pass
+        with filled.keep_open(attempt) as kept:
+            with kept.snapshot():
+                assert state(kept) == before
+                assert [one.num_rows for one in kept.read_each(TABLE, [slice_of("a"), slice_of("b")])] == [2, 1]
+                assert kept.heads(TABLE, ["a"])["a"].content_hash == kept.inputs([slice_of("a")])[0].content_hash
+                with pytest.raises(ConfigurationError, match="snapshot"):
+                    swap(kept, attempt, {"a": [9]})
+            swap(kept, attempt, {"a": [9]})
+        assert filled.read(TABLE, [slice_of("a")]).to_pylist() == rows("a", 9)
+
+    def test_an_opening_is_for_other_attempts_too(self, filled: PartitionStore) -> None:
+        """S2: whoever comes later fences the earlier out, wherever both work."""
+        old, new = self.draw(filled, "old"), self.draw(filled, "new")
+        with filled.keep_open(old, _WANTED) as kept:
+            swap(kept, old, {"a": [1]}, swap_id="before")
+            swap(kept, new, {"b": [2]})
+            with pytest.raises(Exception, match="superseded by run new"):
+                swap(kept, old, {"b": [3]}, swap_id="after")
+            swap(kept, old, {"c": [4]}, swap_id="other")
+            newest = Attempt(run_id="newest", token=kept.draw_token("newest"))
+            swap(kept, newest, {"c": [5]})
+            with pytest.raises(Exception, match="superseded by run newest"):
+                swap(kept, old, {"c": [6]}, swap_id="late")
+        assert sorted_rows(filled.read(TABLE)) == rows("a", 1) + rows("b", 2) + rows("c", 5)

@@ -1,0 +1,356 @@
+"""A DuckDB store that is kept open: the contract through one opening, and who is beside it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from marigold_assets.errors import ConfigurationError, FencedOutError, MarigoldError, MissingTableError
+from marigold_assets.model import Attempt, FencingToken, Interval, PartitionSlice, SwapOptions, TableName
+from marigold_assets.stores.base import Query
+from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.testing.durability import DurabilityContract
+from marigold_assets.testing.fencing import FencingContract
+from marigold_assets.testing.harness import swap
+from marigold_assets.testing.lineage import LineageContract
+from marigold_assets.testing.replacement import ReplacementContract
+from marigold_assets.testing.strategies import slice_of, table_of
+
+TABLE = TableName(schema="sales", name="daily")
+CONFIG = {"custom_user_agent": "dagster"}
+
+
+class Through:
+    """Every call goes to one and the same kept store; its statements are told to this one's observer."""
+
+    def __init__(self, kept, told, observer):
+        self._kept, self._told, self._observer = kept, told, observer
+
+    def __getattr__(self, name):
+        self._told[:] = [self._observer] if self._observer else []
+        return getattr(self._kept, name)
+
+
+class TestWithinOneOpening(FencingContract, ReplacementContract, DurabilityContract, LineageContract):
+    @pytest.fixture
+    def make_store(self, path):
+        told = []
+
+        def observe(label):
+            for observer in told:
+                observer(label)
+
+        store = DuckDBStore(str(path), observer=observe)
+        slices = [slice_of("a"), slice_of("b")]
+        with store.keep_open(Attempt(run_id="fixture", token=FencingToken(0)), slices) as kept:
+            yield lambda observer=None: Through(kept, told, observer)
+
+
+@pytest.fixture
+def attempt(duck, draw):
+    attempt = draw("x")
+    swap(duck, attempt, {"a": [1, 2], "b": [3]}, swap_id="filled")
+    return attempt
+
+
+def test_another_process_waits_until_the_block_ends(duck, path, attempt, processes):
+    outcomes = []
+    rival = threading.Thread(target=lambda: outcomes.append(processes.call("draw_token_in_time", path=str(path))))
+    with duck.keep_open(attempt) as kept:
+        rival.start()
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        rival.join(0.5)
+        assert not outcomes
+        swap(kept, attempt, {"a": [6]}, swap_id="2")
+    rival.join(20)
+    assert outcomes[0].value == attempt.token + 1
+
+
+def test_a_process_that_is_killed_between_two_swaps_keeps_the_first(duck, path, attempt, processes):
+    assert processes.call("swap_twice_and_die", path=str(path)).killed
+    assert duck.read(TABLE, [slice_of("a")])["value"].to_pylist() == [10]
+    assert duck.read(TABLE, [slice_of("b")])["value"].to_pylist() == [3]
+    assert duck.ledger()[-1].partition_key == "a"
+
+
+def test_the_file_is_free_after_the_block_and_holds_everything(duck, path, attempt):
+    with duck.keep_open(attempt) as kept:
+        for number in range(5):
+            swap(kept, attempt, {"a": [number]}, swap_id=f"{number}")
+    assert not path.with_name(path.name + ".wal").exists()
+    with duckdb.connect(str(path), read_only=True) as connection:
+        assert connection.execute("SELECT value FROM sales.daily WHERE key = 'a'").fetchall() == [(4,)]
+    with pytest.raises(ConfigurationError, match="closed"):
+        kept.read(TABLE)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_whoever_opens_the_file_otherwise_in_that_thread_is_refused_at_once(duck, path, attempt, alone):
+    other = DuckDBStore(str(path), lock_timeout_seconds=60)
+    calls = [lambda: other.read(TABLE), lambda: other.draw_token("y"), lambda: other.connector.share().__enter__()]
+    with duck.keep_open(attempt, alone=alone) as kept:
+        for call in calls:
+            with pytest.raises(ConfigurationError, match="reads this very database"):
+                call()
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+    assert other.draw_token("y") > attempt.token
+
+
+def test_another_thread_waits_and_is_not_refused(duck, path, attempt):
+    drawn = []
+    thread = threading.Thread(target=lambda: drawn.append(DuckDBStore(str(path)).draw_token("y")))
+    with duck.keep_open(attempt):
+        thread.start()
+        thread.join(0.3)
+        assert not drawn
+    thread.join(10)
+    assert drawn
+
+
+def test_a_block_that_another_thread_ends_does_not_lock_out_the_first(duck, attempt):
+    block = duck.keep_open(attempt)
+    block.__enter__()
+    thread = threading.Thread(target=lambda: block.__exit__(None, None, None))
+    thread.start()
+    thread.join()
+    assert duck.draw_token("y") > attempt.token
+
+
+def test_a_stream_that_reads_the_kept_store_is_refused(duck, attempt):
+    with duck.keep_open(attempt) as kept:
+
+        def batches():
+            yield from kept.read(TABLE, [slice_of("a")]).to_batches()
+
+        reader = pa.RecordBatchReader.from_batches(table_of([]).schema, batches())
+        with pytest.raises(ConfigurationError, match="reads this very database"):
+            kept.swap([slice_of("a")], reader, attempt=attempt, swap_id="1")
+        swap(kept, attempt, {"a": [5]}, swap_id="2")
+
+
+def test_a_store_that_is_read_batch_by_batch_is_not_asked_for_more(duck, attempt):
+    with duck.keep_open(attempt) as kept:
+        with kept.scan(TABLE) as reader:
+            with pytest.raises(ConfigurationError, match="batch by batch"):
+                kept.read(TABLE)
+            assert reader.read_all().num_rows == 3
+        assert kept.read(TABLE).num_rows == 3
+
+
+# A rival in this process
+
+
+@pytest.fixture
+def rival(duck, path):
+    """A connection of somebody else in this process."""
+    with duck.connector.share(), duckdb.connect(str(path), config=CONFIG) as connection:
+        yield connection
+
+
+def test_a_snapshot_does_not_see_what_a_rival_commits(duck, attempt, rival):
+    wanted = [slice_of("a"), slice_of("b")]
+    with duck.keep_open(attempt) as kept:
+        with kept.snapshot():
+            before = kept.read(TABLE).to_pylist()
+            rival.execute("UPDATE sales.daily SET value = value + 10; CREATE TABLE sales.other AS SELECT 1 AS a")
+            rival.execute("UPDATE marigold.ledger SET content_hash = 'mh1:other'")
+            assert kept.read(TABLE).to_pylist() == before
+            assert sum(one.num_rows for one in kept.read_each(TABLE, wanted)) == 3
+            with kept.scan(TABLE) as reader:
+                assert reader.read_all().to_pylist() == before
+            assert kept.inputs(wanted)[0].content_hash == kept.content_hash(slice_of("a"))
+            assert kept.heads(TABLE)["a"].content_hash == kept.content_hash(slice_of("a"))
+            assert kept.columns(TableName(schema="sales", name="other")) is None
+            with pytest.raises(MissingTableError):
+                kept.read(TableName(schema="sales", name="other"))
+            assert kept.read(TABLE).to_pylist() == before
+            assert kept.query(TABLE, wanted)
+        assert kept.read(TABLE).to_pylist() != before
+        assert kept.inputs(wanted)[0].content_hash == "mh1:other"
+
+
+def test_a_rival_that_claims_between_two_swaps_fences_the_second_out(duck, attempt, rival):
+    slices = [slice_of(key) for key in ("a", "b", "c")]
+    with duck.keep_open(attempt, slices) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        swap(kept, attempt, {"c": [5]}, swap_id="2")
+        rival.execute(
+            "BEGIN TRANSACTION; UPDATE marigold.counter SET last_token = last_token + 1, last_position ="
+            " last_position + 1; INSERT INTO marigold.claims SELECT 'daily', 'b', 'rival', last_token"
+            " FROM marigold.counter; COMMIT"
+        )
+        with pytest.raises(FencedOutError, match="superseded by run rival"):
+            swap(kept, attempt, {"b": [6]}, swap_id="3")
+        swap(kept, attempt, {"a": [7]}, swap_id="4")
+        swap(kept, attempt, {"c": [7]}, swap_id="5")
+    assert duck.read(TABLE, [slice_of("b")])["value"].to_pylist() == [3]
+    assert sorted(duck.read(TABLE)["value"].to_pylist()) == [3, 7, 7]
+
+
+def test_a_rival_that_commits_between_two_swaps_fences_the_second_out(duck, attempt, rival):
+    slices = [slice_of(key) for key in ("a", "b", "c")]
+    with duck.keep_open(attempt, slices) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        rival.execute(
+            "BEGIN TRANSACTION; UPDATE marigold.counter SET last_token = last_token + 1, last_position ="
+            " last_position + 1; UPDATE marigold.fence SET high_water = 99, run_id = 'rival' WHERE"
+            " partition_key = 'b'; COMMIT"
+        )
+        with pytest.raises(FencedOutError, match="superseded by run rival"):
+            swap(kept, attempt, {"b": [6]}, swap_id="2")
+
+
+def test_a_rival_that_takes_the_table_over_between_two_swaps_refuses_the_second(duck, attempt, rival):
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        rival.execute(
+            "BEGIN TRANSACTION; UPDATE marigold.counter SET last_position = last_position + 1;"
+            " UPDATE marigold.fence SET owner = 'rival'; COMMIT"
+        )
+        with pytest.raises(ConfigurationError, match="belongs to 'rival'"):
+            swap(kept, attempt, {"b": [6]}, swap_id="2")
+
+
+@pytest.mark.parametrize("change", ["ALTER TABLE sales.daily ADD COLUMN more BIGINT", "DROP TABLE sales.daily"])
+def test_a_rival_that_changes_the_table_between_two_swaps_is_noticed(duck, attempt, rival, change):
+    more = table_of([{"key": "b", "value": 7}]).append_column("more", [[8]])
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        rival.execute(change)
+        if "ADD" in change:
+            with pytest.raises(MarigoldError, match="lack columns"):
+                swap(kept, attempt, {"b": [6]}, swap_id="2")
+            kept.swap([slice_of("b")], more, attempt=attempt, swap_id="3")
+        else:
+            swap(kept, attempt, {"b": [6]}, swap_id="2")
+            assert kept.read(TABLE).to_pylist() == [{"key": "b", "value": 6}]
+
+
+def test_a_table_grows_within_an_opening(duck, attempt):
+    more = table_of([{"key": "a", "value": 7}]).append_column("more", [[8]])
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        kept.swap([slice_of("a")], more, attempt=attempt, swap_id="2", options=SwapOptions(evolve=True))
+        with pytest.raises(MarigoldError, match="lack columns"):
+            swap(kept, attempt, {"b": [6]}, swap_id="3")
+        kept.swap([slice_of("a")], more, attempt=attempt, swap_id="4")
+    assert duck.read(TABLE, [slice_of("a")])["more"].to_pylist() == [8]
+
+
+def test_nothing_of_a_swap_is_left_to_the_next(duck, path, attempt):
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="rows")
+        itself = Query(sql="SELECT key, value + 1 AS value FROM sales.daily WHERE key = 'a'")
+        kept.swap([slice_of("a")], itself, attempt=attempt, swap_id="circular")
+        swap(kept, attempt, {"a": [6], "b": [7]}, swap_id="many")
+        session = kept._opening._session
+        assert session.execute("look", "SELECT table_name FROM duckdb_tables() WHERE temporary") == []
+        assert session.execute("look", "SELECT view_name FROM duckdb_views() WHERE temporary AND NOT internal") == []
+        with pytest.raises(MarigoldError, match="marigold_rows"):
+            kept.swap([slice_of("a")], Query(sql="FROM marigold_rows"), attempt=attempt, swap_id="leaked")
+
+
+# Relations
+
+BERLIN = "Europe/Berlin"
+
+
+def moment(number, expression="at_"):
+    start = datetime(2024, 2, 29, 23, tzinfo=UTC) + timedelta(days=number - 1)
+    interval = Interval(expression=expression, start=start, end=start + timedelta(days=1), timezone=BERLIN)
+    return PartitionSlice(
+        table=TableName(schema="sales", name="moments"),
+        partition_key=f"{number}",
+        conditions=(interval,),
+        owner="moments",
+    )
+
+
+@pytest.fixture
+def moments(duck, attempt):
+    times = [datetime(2024, 3, 1, hour, 30, tzinfo=UTC) for hour in (1, 22, 23)]
+    given = pa.table({"at_": pa.array(times, pa.timestamp("us", tz="UTC")), "value": [1, 2, 3]})
+    duck.swap([moment(1), moment(2)], given, attempt=attempt, swap_id="moments")
+    return moment(1).table
+
+
+def test_a_relation_is_swapped_as_the_sql_that_it_is(duck, attempt):
+    with duck.keep_open(attempt, alone=False) as kept:
+        relation = kept.relation(TABLE, [slice_of("a")], ["value"])
+        derived = relation.filter("value > 1").aggregate("'b' AS key, sum(value)::BIGINT AS value")
+        query = kept.query_of(derived)
+        swap(kept, attempt, {"a": [2, 40]}, swap_id="1")  # a lazy relation sees it
+        kept.swap([slice_of("b")], query, attempt=attempt, swap_id="2")
+        assert kept.read(TABLE, [slice_of("b")])["value"].to_pylist() == [42]
+        assert derived.fetchall() == [("b", 42)]
+
+
+def test_a_relation_joins_another_of_the_same_opening(duck, attempt):
+    with duck.keep_open(attempt, alone=False) as kept:
+        a, b = kept.relation(TABLE, [slice_of("a")]), kept.relation(TABLE, [slice_of("b")])
+        query = kept.query_of(a.union(b).aggregate("'c' AS key, sum(value)::BIGINT AS value"))
+        kept.swap([slice_of("c")], query, attempt=attempt, swap_id="1")
+        assert kept.read(TABLE, [slice_of("c")])["value"].to_pylist() == [6]
+
+
+@pytest.mark.parametrize("other", ["arrow", "pandas", "values"])
+def test_a_relation_that_joins_what_python_holds_has_no_sql(duck, attempt, other):
+    with duck.keep_open(attempt, alone=False) as kept:
+        relation = kept.relation(TABLE, [slice_of("a")])
+        connection = kept._opening._session.connection
+        theirs = {
+            "arrow": lambda: connection.from_arrow(pa.table({"value": [1]})),
+            "pandas": lambda: connection.from_df(pd.DataFrame({"value": [1]})),
+            "values": lambda: connection.from_arrow(pa.table({"value": [1]})).project("value + 0 AS value"),
+        }[other]()
+        joined = relation.join(theirs.set_alias("theirs"), "value")
+        assert kept.query_of(joined) is None
+        assert joined.to_arrow_table().num_rows == 1
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+
+
+def test_a_relation_of_elsewhere_has_no_sql(duck, attempt):
+    with duck.keep_open(attempt, alone=False) as kept, duckdb.connect() as elsewhere:
+        assert kept.query_of(elsewhere.sql("SELECT 1 AS a")) is None
+        earlier = kept.relation(TABLE)
+        assert kept.query_of(earlier) is not None
+    with duck.keep_open(attempt, alone=False) as kept:
+        assert kept.query_of(kept._opening._session.connection.sql("SELECT 1 AS a")) is None
+        text = re.sub(r"marigold_[0-9a-f]{32}", "marigold_other", kept.relation(TABLE).sql_query())
+        assert kept.query_of(kept._opening._session.connection.sql(text)) is None
+
+
+def test_a_relation_within_a_snapshot_is_asked_for_its_sql_without_breaking_it(duck, attempt):
+    with duck.keep_open(attempt, alone=False) as kept, kept.snapshot():
+        relation = kept.relation(TABLE, [slice_of("a")])
+        theirs = kept._opening._session.connection.from_arrow(pa.table({"value": [1]}))
+        assert kept.query_of(relation.join(theirs.set_alias("theirs"), "value")) is None
+        assert kept.query_of(relation) is not None
+        assert kept.read(TABLE).num_rows == 3
+
+
+def test_a_relation_holds_the_rows_of_its_slices_in_whatever_zone_it_is_run(duck, attempt, moments):
+    with duck.keep_open(attempt, alone=False) as kept:
+        plain = kept.relation(moments, [moment(1)])
+        of_zone = kept.relation(moments, [moment(1, "CAST(at_ AS DATE)")])
+        kept.read(TABLE)  # in UTC
+        for relation in (plain, of_zone):
+            assert sorted(relation.to_arrow_table()["value"].to_pylist()) == [1, 2]
+        assert kept.query_of(plain) is not None
+        assert kept.query_of(of_zone) is None
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+
+
+def test_a_relation_of_what_is_not_there_is_refused(duck, attempt):
+    with duck.keep_open(attempt, alone=False) as kept:
+        with pytest.raises(MissingTableError):
+            kept.relation(TableName(schema="sales", name="nothing"))
+        with pytest.raises(MarigoldError, match="no column"):
+            kept.relation(TABLE, columns=["nothing"])
+        assert kept.relation(TABLE, []).fetchall() == []
