@@ -6,14 +6,18 @@ from importlib.metadata import version
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
+from marigold_assets.asset import PartitionedAssetsDefinition, partitioned_asset
 from marigold_assets.errors import (
     CommitUnknownError,
     ConfigurationError,
+    ContentDiffersError,
     FencedOutError,
     InvalidDataError,
     LossyCastError,
     MarigoldError,
+    MissingInputError,
     MissingTableError,
+    RestatedPastError,
     RowsOutsidePartitionError,
     SchemaMismatchError,
     StoreBusyError,
@@ -23,13 +27,18 @@ from marigold_assets.errors import (
 )
 from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.model import LedgerEntry, Receipt
+from marigold_assets.one_key import PartitionContext
+from marigold_assets.recipe import BuildConfig, EarlyCutOff
 from marigold_assets.resource import FencedPartitionResource
 
 __version__ = version("marigold-assets")
 
 __all__ = [
+    "BuildConfig",
     "CommitUnknownError",
     "ConfigurationError",
+    "ContentDiffersError",
+    "EarlyCutOff",
     "FencedOutError",
     "FencedPartitionIOManager",
     "FencedPartitionResource",
@@ -37,14 +46,19 @@ __all__ = [
     "LedgerEntry",
     "LossyCastError",
     "MarigoldError",
+    "MissingInputError",
     "MissingTableError",
+    "PartitionContext",
+    "PartitionedAssetsDefinition",
     "Receipt",
+    "RestatedPastError",
     "RowsOutsidePartitionError",
     "SchemaMismatchError",
     "StoreBusyError",
     "StoreUnavailableError",
     "TableOwnedError",
     "UnsupportedTypeError",
+    "partitioned_asset",
 ]
 
 DagsterLibraryRegistry.register("marigold-assets", __version__, is_dagster_package=False)

@@ -15,6 +15,8 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.assets.definition.asset_spec import AssetExecutionType
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.definitions.resource_annotation import get_resource_args
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata, generate_event_batch_id
 from dagster._core.execution.context.system import StepExecutionContext
@@ -38,6 +40,53 @@ def upstream_node(context: dg.AssetExecutionContext, key: dg.AssetKey) -> BaseAs
     """What the running job knows of an asset that it reads, or ``None`` if it knows nothing."""
     graph = context.job_def.asset_layer.asset_graph
     return graph.get(key) if graph.has(key) else None
+
+
+def io_manager_key_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> str | None:
+    """Under which resource key an asset of the running job is stored, or ``None`` where the job does not make it."""
+    node: Any = upstream_node(context, key)
+    assets_def = getattr(node, "assets_def", None)
+    found = None if assets_def is None or not assets_def.is_materializable else node.io_manager_key
+    return None if found is None else str(found)
+
+
+def upstream_keys(
+    context: dg.AssetExecutionContext, upstream: dg.AssetKey, key: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The partitions of an asset that one partition of the running asset reads.
+
+    Args:
+        context: The context of the running asset.
+        upstream: The asset that is read, which has partitions.
+        key: One partition of the running asset.
+
+    Returns:
+        Those that there can be, and those that the mapping asks for although its asset has no such partitions.
+    """
+    graph = context.job_def.asset_layer.asset_graph
+    partitions_def, upstream_def = graph.get(context.asset_key).partitions_def, graph.get(upstream).partitions_def
+    if partitions_def is None or upstream_def is None:
+        return (), ()
+    mapping = graph.get_partition_mapping(context.asset_key, upstream)
+    with partition_loading_context(dynamic_partitions_store=context.instance):
+        wanted = partitions_def.empty_subset().with_partition_keys([key])
+        found = mapping.get_upstream_mapped_partitions_result_for_partitions(wanted, partitions_def, upstream_def)
+        missing = found.required_but_nonexistent_subset
+        return tuple(found.partitions_subset.get_partition_keys()), tuple(missing.get_partition_keys())
+
+
+def is_resource_annotation(annotation: object) -> bool:
+    """Whether Dagster takes a parameter with this annotation for a resource."""
+
+    def function(wanted: Any) -> None: ...
+
+    function.__annotations__ = {"wanted": annotation}
+    return bool(get_resource_args(function))
+
+
+def already_logged_output() -> dg.Output[None]:
+    """An output that marks its step as done, whose materialization events the step has logged itself."""
+    return dg.Output(None, metadata={SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: dg.MetadataValue.bool(True)})
 
 
 def step_context_of(context: dg.OutputContext) -> StepExecutionContext | None:

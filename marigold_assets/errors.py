@@ -89,6 +89,12 @@ class LossyCastError(InvalidDataError):
     kind = "lossy_cast"
 
 
+class ContentDiffersError(InvalidDataError):
+    """Rows that were computed again, to verify what is stored, are not what is stored."""
+
+    kind = "content_differs"
+
+
 class UnsupportedTypeError(InvalidDataError):
     """An object or a column has a type that cannot be stored or loaded without changing it."""
 
@@ -101,6 +107,12 @@ class ConfigurationError(MarigoldError):
     kind = "configuration"
 
 
+class RestatedPastError(ConfigurationError):
+    """A chain is about to be built upon partitions that its present code and inputs would not make."""
+
+    kind = "restated_past"
+
+
 class TableOwnedError(ConfigurationError):
     """Two assets map to one table."""
 
@@ -111,6 +123,12 @@ class MissingTableError(ConfigurationError):
     """A table that is to be read does not exist."""
 
     kind = "missing_table"
+
+
+class MissingInputError(ConfigurationError):
+    """Rows were to be computed from an input partition that was never materialized."""
+
+    kind = "missing_input"
 
 
 class FencedOutError(MarigoldError):

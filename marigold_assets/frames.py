@@ -107,6 +107,29 @@ def is_loadable(wanted: object) -> bool:
     return wanted is not typing.Any and wanted is not object
 
 
+def is_in_warehouse(wanted: object) -> bool:
+    """Whether an annotation asks for SQL text or a relation, so that nothing passes through Python."""
+    kind = _without_none(wanted)
+    return isinstance(kind, type) and issubclass(kind, str | duckdb.DuckDBPyRelation)
+
+
+def is_relation(wanted: object) -> bool:
+    """Whether an annotation asks for a relation."""
+    kind = _without_none(wanted)
+    return isinstance(kind, type) and issubclass(kind, duckdb.DuckDBPyRelation)
+
+
+def is_loadable_type(wanted: object) -> bool:
+    """Whether an input can be loaded as what it is annotated with."""
+    kind = _without_none(_item_of_dict(wanted) or wanted)
+    return not is_loadable(kind) or (isinstance(kind, type) and any(one.matches(kind) for one in FRAME_TYPES))
+
+
+def names_of_types() -> str:
+    """The types that inputs can be annotated with, as messages name them."""
+    return ", ".join(kind.name for kind in FRAME_TYPES)
+
+
 def to_rows(value: object, where: Where) -> Rows:
     """Turn what an asset returned into the rows of a swap.
 

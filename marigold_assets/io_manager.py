@@ -22,7 +22,7 @@ from marigold_assets.attempt import (
     stand_in_attempt,
 )
 from marigold_assets.errors import ConfigurationError, UnsupportedTypeError, Where
-from marigold_assets.model import PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
+from marigold_assets.model import Attempt, Claim, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
 from marigold_assets.stores.duckdb import DuckDBStore
 
 BACKFILL_TAG = "dagster/backfill"
@@ -80,7 +80,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Draw the fencing token of this attempt, before any input is read."""
-        self._attempt = begin_attempt(self._store, context)
+        self._attempt = begin_attempt(self.store, context)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - what Dagster calls
         """Forget the attempt."""
@@ -108,11 +108,11 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             slices = _slices(context, table, owner, metadata) if context.has_asset_partitions else None
             columns = (context.definition_metadata or {}).get("columns")
             wanted = context.dagster_type.typing_type
-            kind = wanted if frames.is_loadable(wanted) else self._default_type(where)
+            kind = wanted if frames.is_loadable(wanted) else self.default_type(where)
             own_past = slices is not None and (not slices or context.asset_key in assets_of_step())
-            if own_past and self._store.columns(table) is None:
+            if own_past and self.store.columns(table) is None:
                 return frames.empty(kind, where)
-            loaded = frames.load(self._store, (table, slices, columns), kind, where)
+            loaded = frames.load(self.store, (table, slices, columns), kind, where)
             self._refuse_overwritten(upstream, table, where)
             return loaded
 
@@ -122,13 +122,13 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             return
         attempt = self._attempt.reading(first=dagster_internals.is_first_input(context))
         if claims := claims_of_range_step():
-            self._store.claim(attempt, claims)
+            self.store.claim(attempt, claims)
 
     def _refuse_overwritten(self, upstream: dg.OutputContext | None, table: TableName, where: Where) -> None:
         """Refuse what was read as an op's output if meanwhile another op, or another run, has written the table."""
         if self._attempt is None or upstream is None or upstream.has_asset_key:
             return
-        entry = self._store.newest(table)
+        entry = self.store.newest(table)
         if entry is not None and (entry.run_id, entry.provenance.step) != (upstream.run_id, _place(upstream)):
             raise ConfigurationError(
                 f"the table holds what step {entry.provenance.step!r} of run {entry.run_id} wrote, and not the output"
@@ -138,14 +138,25 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
                 **where,
             )
 
+    def begin_building(self, claims: Sequence[Claim]) -> tuple[DuckDBStore, Attempt]:
+        """For a step that reads and swaps for itself: the store, and an attempt that is older than whatever it reads.
+
+        Args:
+            claims: What the step is about to write.
+        """
+        attempt = stand_in_attempt(self.store) if self._attempt is None else self._attempt.reading(first=True)
+        self.store.claim(attempt, claims)
+        return self.store, attempt
+
     @property
-    def _store(self) -> DuckDBStore:
+    def store(self) -> DuckDBStore:
+        """The database."""
         return DuckDBStore(self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds)
 
     def _swap(self, context: dg.OutputContext, slices: Sequence[PartitionSlice], obj: Any) -> tuple[Receipt, ...]:
         step = dagster_internals.step_context_of(context)
-        attempt = self._attempt.attempt if self._attempt else stand_in_attempt(self._store)
-        return self._store.swap(
+        attempt = self._attempt.attempt if self._attempt else stand_in_attempt(self.store)
+        return self.store.swap(
             slices,
             frames.to_rows(obj, slices[0].where),
             attempt=attempt,
@@ -182,7 +193,8 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             return (partitions.whole_table(table, owner),)
         return _slices(context, table, owner, context.definition_metadata or {})
 
-    def _default_type(self, where: Where) -> type:
+    def default_type(self, where: Where) -> type:
+        """What inputs without an annotation are loaded as."""
         if self.default_load_type == "pandas":
             return pd.DataFrame
         if self.default_load_type == "arrow":

@@ -1,0 +1,272 @@
+"""What one partition reads: which partitions of which tables, and how they come to the function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import dagster as dg
+
+from marigold_assets import dagster_internals, frames, partitions
+from marigold_assets.attempt import owner_of
+from marigold_assets.errors import ConfigurationError, MissingInputError, Where
+from marigold_assets.io_manager import FencedPartitionIOManager
+from marigold_assets.model import InputPartition, PartitionSlice, TableName
+from marigold_assets.stores.base import PartitionStore, Read
+from marigold_assets.stores.duckdb import KeptDuckDBStore
+
+ALLOW_MISSING = "marigold/allow_missing"
+"""Metadata of an input: whether partitions that were never materialized count as empty."""
+_MANY = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """An asset that the function reads, as the asset's definition says it.
+
+    Attributes:
+        name: The parameter.
+        annotation: Its annotation, which decides what it is loaded as.
+        columns: Columns to load; ``None`` for all.
+        input_manager_key: The resource that loads it, where that is not the asset's own IO manager.
+        allow_missing: Whether partitions that were never materialized count as empty.
+    """
+
+    name: str
+    annotation: Any
+    columns: tuple[str, ...] | None = None
+    input_manager_key: str | None = None
+    allow_missing: bool = False
+
+    @property
+    def is_in_warehouse(self) -> bool:
+        """Whether the function computes with it inside the database: SQL text or a relation."""
+        return frames.is_in_warehouse(self.annotation)
+
+
+class Source:
+    """An asset that the running step reads.
+
+    Args:
+        context: The context of the step.
+        manager: The IO manager of the asset that is being built.
+        key: The asset that is read.
+        given: The input, or ``None`` for a mere dependency, which the function reads by itself, if at all.
+    """
+
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        manager: FencedPartitionIOManager,
+        key: dg.AssetKey,
+        given: Input | None,
+    ) -> None:
+        self._context = context
+        self.key = key
+        self.input = given
+        self._node = dagster_internals.upstream_node(context, key)
+        self.metadata: Mapping[str, Any] = self._node.metadata if self._node is not None else {}
+        self.partitions_def = self._node.partitions_def if self._node is not None else None
+        self.manager = self._manager(manager)
+        self.is_local = isinstance(self.manager, FencedPartitionIOManager) and _same_file(self.manager, manager)
+
+    @property
+    def owner(self) -> str:
+        """The asset as the ledger names it."""
+        return owner_of(self.key)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the past of the asset that is being built."""
+        return bool(self.key == self._context.asset_key)
+
+    @cached_property
+    def table(self) -> TableName:
+        """Its table, where it is one of the database."""
+        schema = self.manager.schema_ if isinstance(self.manager, FencedPartitionIOManager) else None
+        return partitions.table_of_asset(self.key, self.metadata, schema)
+
+    @property
+    def where(self) -> Where:
+        """It as an error names it."""
+        return Where(asset=self.owner, table=str(self.table))
+
+    def keys(self, key: str) -> tuple[str, ...]:
+        """Its partitions that one partition reads, in order; none for an asset without partitions.
+
+        Raises:
+            ConfigurationError: The partition mapping asks for partitions that its asset cannot have.
+        """
+        definition = self._context.assets_def.partitions_def
+        if self.partitions_def is None:
+            return ()
+        if not self.is_own and self.partitions_def == definition and self._is_identity:
+            return (key,)
+        found, nonexistent = dagster_internals.upstream_keys(self._context, self.key, key)
+        if nonexistent and not self.is_own:
+            raise ConfigurationError(
+                f"partition {key!r} reads {_shown(nonexistent)} of {self.owner}, which has no such partition",
+                remedy="wait until its partitions are there, correct the partition mapping, or allow it:"
+                " TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)",
+                **self.where,
+            )
+        return found
+
+    @cached_property
+    def _is_identity(self) -> bool:
+        mapping = self._context.assets_def.get_partition_mapping_for_dep(self.key)
+        return mapping is None or isinstance(mapping, dg.IdentityPartitionMapping)
+
+    def slices(self, key: str) -> tuple[PartitionSlice, ...]:
+        """The slices that one partition reads; the whole table, of an asset without partitions."""
+        if self.partitions_def is None:
+            return (partitions.whole_table(self.table, self.owner),)
+        return partitions.slices_of_keys(
+            self.table,
+            self.owner,
+            partitions_def=self.partitions_def,
+            keys=self.keys(key),
+            partition_expr=self.metadata.get(partitions.PARTITION_EXPR),
+        )
+
+    def reads(self, key: str) -> tuple[Read, ...]:
+        """The slices that one partition reads, for the swap to look up."""
+        required = self.input is not None and not self.input.allow_missing
+        return tuple(Read(slice_=slice_, required=required) for slice_ in self.slices(key))
+
+    def wanted_type(self, manager: FencedPartitionIOManager) -> Any:
+        """What the function wants it as."""
+        wanted = self.input.annotation if self.input is not None else Any
+        return wanted if frames.is_loadable(wanted) else manager.default_type(self.where)
+
+    def arguments(self, keys: Sequence[str]) -> tuple[TableName, Sequence[PartitionSlice] | None, Sequence[str] | None]:
+        """What is to be read from its table for some partitions."""
+        columns = self.input.columns if self.input is not None else None
+        if self.partitions_def is None:
+            return self.table, None, columns
+        slices = {one.partition_key: one for key in keys for one in self.slices(key)}
+        return self.table, tuple(slices.values()), columns
+
+    @property
+    def name(self) -> str:
+        """The parameter."""
+        return self.input.name if self.input is not None else self.owner
+
+    def load(self, store: PartitionStore, key: str, manager: FencedPartitionIOManager) -> Any:
+        """Load what one partition reads, as the function wants it; ``None`` for a past that there cannot be."""
+        table, slices, columns = self.arguments([key])
+        if self.is_own and not slices:
+            return None
+        wanted = self.wanted_type(manager)
+        if self.input is not None and self.input.allow_missing and store.columns(table) is None:
+            return frames.empty(wanted, self.where)
+        return frames.load(store, (table, slices, columns), wanted, self.where)
+
+    def load_lazily(self, opened: KeptDuckDBStore, keys: Sequence[str], manager: FencedPartitionIOManager) -> Any:
+        """The same for some partitions together; SQL and relations are not computed yet."""
+        table, slices, columns = self.arguments(keys)
+        if self.is_own and not slices:
+            return None
+        wanted = self.wanted_type(manager)
+        if frames.is_relation(wanted):
+            return opened.relation(table, slices, columns)
+        return frames.load(opened, (table, slices, columns), wanted, self.where)
+
+    def load_elsewhere(self, key: str) -> Any:
+        """Load what one partition reads from the IO manager that has it."""
+        keys = self.keys(key)
+        if self.partitions_def is not None and not keys:
+            return None
+        wanted = self.input.annotation if self.input is not None else Any
+        known = isinstance(wanted, type)
+        of_range = len(keys) > 1
+        upstream = dg.build_output_context(
+            asset_key=self.key,
+            definition_metadata=dict(self.metadata),
+            partition_key=keys[0] if len(keys) == 1 else None,
+            asset_partition_key_range=dg.PartitionKeyRange(keys[0], keys[-1]) if of_range else None,
+            asset_partitions_def=self.partitions_def,
+        )
+        context = dg.build_input_context(
+            name=self.input.name if self.input is not None else None,
+            asset_key=self.key,
+            upstream_output=upstream,
+            dagster_type=dg.PythonObjectDagsterType(wanted) if known else None,
+            definition_metadata={"columns": self.input.columns} if self.input and self.input.columns else None,
+            partition_key=keys[0] if len(keys) == 1 else None,
+            asset_partition_key_range=dg.PartitionKeyRange(keys[0], keys[-1]) if of_range else None,
+            asset_partitions_def=self.partitions_def,
+            instance=self._context.instance,
+        )
+        return self.manager.load_input(context)
+
+    def _manager(self, own: FencedPartitionIOManager) -> Any:
+        if self.input is not None and self.input.input_manager_key is not None:
+            return getattr(self._context.resources, self.input.input_manager_key)
+        found = dagster_internals.io_manager_key_of(self._context, self.key)
+        mine = dagster_internals.io_manager_key_of(self._context, self._context.asset_key)
+        if found is None or found == mine or self.input is None:
+            return own
+        raise ConfigurationError(
+            f"input {self.input.name!r} is stored by the IO manager {found!r}, and not by {mine!r}",
+            remedy=f'name it: ins={{"{self.input.name}": AssetIn(input_manager_key="{found}")}}',
+            asset=owner_of(self._context.asset_key),
+        )
+
+
+def refuse_missing(
+    key: str, sources: Sequence[Source], found: Mapping[tuple[str, str | None], InputPartition], where: Where
+) -> None:
+    """Refuse to compute a partition from input partitions that were never materialized.
+
+    Args:
+        key: The partition.
+        sources: What it reads.
+        found: What the store holds of it, by owner and partition.
+        where: The partition, for the error.
+
+    Raises:
+        MissingInputError: There are such.
+    """
+    for source in sources:
+        if source.input is None or source.input.allow_missing or not source.is_local:
+            continue
+        keys = [s.partition_key for s in source.slices(key)]
+        if missing := [k for k in keys if found[source.owner, k].content_hash is None]:
+            raise missing_past(source, missing, where) if source.is_own else missing_input(source, missing, where)
+
+
+def missing_input(source: Source, missing: Sequence[str | None], where: Where) -> MissingInputError:
+    """The error of an input that is not there."""
+    what = f"partition {_shown([str(k) for k in missing])}" if missing != [None] else "table"
+    return MissingInputError(
+        f"input {source.owner}: its {what} was never materialized",
+        remedy=f"materialize {source.owner} first, or let it count as empty:"
+        f' AssetIn(metadata={{"{ALLOW_MISSING}": True}})',
+        **where,
+    )
+
+
+def missing_past(source: Source, missing: Sequence[str | None], where: Where) -> MissingInputError:
+    """The error of a chain that is not built in order."""
+    first = str(missing[0])
+    return MissingInputError(
+        f"its previous partition {first!r} was never materialized, and a chain is built in order",
+        remedy=f"build {first!r} first. A job's page and 'dagster job backfill' start all partitions at once: launch"
+        " the backfill from the asset's own page (Materialize), which keeps the order, or"
+        f" 'dagster asset materialize --select {source.owner} --partition-range {first}...{where.get('partition')}'",
+        **where,
+    )
+
+
+def _shown(keys: Sequence[str]) -> str:
+    more = f", ... ({len(keys)})" if len(keys) > _MANY else ""
+    return ", ".join(map(repr, keys[:_MANY])) + more
+
+
+def _same_file(one: FencedPartitionIOManager, other: FencedPartitionIOManager) -> bool:
+    paths = [os.path.realpath(manager.store.connector.path) for manager in (one, other)]
+    return paths[0] == paths[1]

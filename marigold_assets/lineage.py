@@ -1,0 +1,84 @@
+"""Whether what is stored is what the present code would make of the present inputs: pure comparisons of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from marigold_assets.fingerprint import Comparison, compare
+from marigold_assets.model import InputPartition, LedgerEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """The code that a run is about to use.
+
+    Attributes:
+        version: Its declared version, if any.
+        fingerprint: See :mod:`marigold_assets.code`.
+        config_hash: Digest of the config that the function is given, if it takes any.
+    """
+
+    version: str | None
+    fingerprint: str | None
+    config_hash: str | None = None
+
+    def built(self, entry: LedgerEntry) -> bool:
+        """Whether the very same code has built what an entry tells of."""
+        return self.declared_same(entry) and entry.provenance.code_fingerprint == self.fingerprint
+
+    def declared_same(self, entry: LedgerEntry) -> bool:
+        """Whether its author calls the code that has built it the same; undeclared, whether it is."""
+        found = entry.provenance
+        if found.config_hash != self.config_hash or found.code_version != self.version:
+            return False
+        return self.version is not None or found.code_fingerprint == self.fingerprint
+
+
+def same_inputs(recorded: Iterable[InputPartition], present: Iterable[InputPartition], *, unknown: bool) -> bool:
+    """Whether inputs hold now what they held when they were read.
+
+    Args:
+        recorded: What the ledger says they held.
+        present: What they hold now.
+        unknown: What to say where both hashes are unknown.
+    """
+    before = {(one.owner, one.partition_key): one.content_hash for one in recorded}
+    now = {(one.owner, one.partition_key): one.content_hash for one in present}
+    return before.keys() == now.keys() and all(_same(before[key], now[key], unknown=unknown) for key in before)
+
+
+def _same(before: str | None, now: str | None, *, unknown: bool) -> bool:
+    if before is None or now is None:
+        return unknown and before is now
+    return compare(before, now) is Comparison.SAME
+
+
+def first_restated(
+    keys: Sequence[str],
+    heads: Mapping[str | None, LedgerEntry],
+    inputs: Mapping[tuple[str, str | None], str | None],
+    code: Code,
+) -> tuple[str, str] | None:
+    """The first partition of a chain that its present code and inputs would not make as it is.
+
+    Args:
+        keys: The chain's partitions in order.
+        heads: Their newest ledger entries; a partition without one is not judged.
+        inputs: What all input partitions hold now, the chain's own among them.
+        code: The present code.
+
+    Returns:
+        The partition, and what was restated since it was built; ``None`` if all is as it should be.
+    """
+    for key in keys:
+        entry = heads.get(key)
+        if entry is None:
+            continue
+        if not code.declared_same(entry):
+            return key, f"code version {entry.provenance.code_version!r}, which is {code.version!r} now"
+        for read in entry.provenance.inputs:
+            now = inputs.get((read.owner, read.partition_key))
+            if read.content_hash and now and compare(read.content_hash, now) is Comparison.DIFFERENT:
+                return key, f"{read.owner} {read.partition_key!r} as it was before it was restated"
+    return None
