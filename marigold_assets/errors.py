@@ -89,6 +89,12 @@ class LossyCastError(InvalidDataError):
     kind = "lossy_cast"
 
 
+class ContentDiffersError(InvalidDataError):
+    """Rows that were computed again, to verify what is stored, are not what is stored."""
+
+    kind = "content_differs"
+
+
 class UnsupportedTypeError(InvalidDataError):
     """An object or a column has a type that cannot be stored or loaded without changing it."""
 
@@ -111,6 +117,12 @@ class MissingTableError(ConfigurationError):
     """A table that is to be read does not exist."""
 
     kind = "missing_table"
+
+
+class MissingInputError(ConfigurationError):
+    """Rows were to be computed from an input partition that was never materialized."""
+
+    kind = "missing_input"
 
 
 class FencedOutError(MarigoldError):

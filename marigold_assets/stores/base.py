@@ -25,11 +25,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from marigold_assets.errors import ConfigurationError, FencedOutError
+from marigold_assets.errors import ConfigurationError, ContentDiffersError, FencedOutError
 from marigold_assets.model import (
     Attempt,
     Claim,
@@ -46,14 +46,30 @@ from marigold_assets.model import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A slice that rows are computed from.
+
+    Attributes:
+        slice_: The slice, of any table.
+        required: Whether to refuse the swap if it was never materialized.
+    """
+
+    slice_: PartitionSlice
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """Rows that the store computes for itself.
 
     Attributes:
         sql: One SELECT statement over the store's own tables.
+        reads: What it computes the rows of each slice from, by the partition key of that slice. The swap looks up what
+            these hold, in its own transaction, and records it.
     """
 
     sql: str
+    reads: Mapping[str | None, tuple[Read, ...]] = field(default_factory=dict)
 
 
 Rows = pa.Table | pa.RecordBatchReader | Query
@@ -107,7 +123,9 @@ class PartitionStore(ABC):
         Raises:
             FencedOutError: A later attempt owns one of the slices.
             InvalidDataError: The rows do not fit slice or table.
+            ContentDiffersError: The rows are not what is stored, and the swap was only to verify it.
             ConfigurationError: The target is a view, is owned by another asset, or its predicate makes no sense.
+            MissingInputError: The rows are computed from something that was never materialized.
             StoreBusyError: The store stayed locked until the deadline.
             StoreUnavailableError: The store cannot be opened or written.
             CommitUnknownError: The outcome of the commit is unknown.
@@ -261,6 +279,32 @@ def refuse_twin(slices: Sequence[PartitionSlice], attempt: Attempt, committed: S
             superseded_by_token=twin.token,
             **slice_.where,
         )
+
+
+Content = tuple[int, Mapping[str, tuple[str, int]]]
+"""Number of rows, and per column hash sum and number of NULLs (see :class:`LedgerEntry`)."""
+
+
+def content_differs(slice_: PartitionSlice, *, stored: Content | None, given: Content | None) -> ContentDiffersError:
+    """The error for a slice that does not hold what was computed again.
+
+    Args:
+        slice_: The slice.
+        stored: What it holds; ``None`` if it was never materialized.
+        given: What was computed, where that was looked at.
+    """
+    if stored is None or given is None:
+        problem = "nothing is stored that the rows could be compared with"
+        remedy = "materialize the partition first"
+    else:
+        differing = sorted(name for name, sums in given[1].items() if stored[1].get(name) != sums)
+        where = f"columns {', '.join(map(repr, differing))}" if differing else "which values stand in one row together"
+        problem = f"the {given[0]} rows computed differ from the {stored[0]} rows stored in {where}"
+        remedy = (
+            "find out what has changed: the code, its inputs, or the stored rows, by another tool; to replace them,"
+        )
+        remedy += " materialize the partition without verifying it"
+    return ContentDiffersError(problem, remedy=remedy, **slice_.where)
 
 
 def refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:
