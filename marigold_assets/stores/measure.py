@@ -34,6 +34,7 @@ def measure(
     *,
     types: ExpressionTypes,
     condition: Predicate,
+    table: str | None = None,
 ) -> list[Measure]:
     """Measure every slice, in one scan of their table.
 
@@ -43,11 +44,12 @@ def measure(
         columns: The table's columns.
         types: The partition expressions.
         condition: The predicate of all slices together.
+        table: Another table with the same columns, rendered, that holds their rows instead.
 
     Returns:
         One measure a slice, in order. A row that lies in two slices counts twice.
     """
-    aggregates, table = sql.hash_aggregates(columns), session.name(slices[0].table)
+    aggregates, table = sql.hash_aggregates(columns), table or session.name(slices[0].table)
     if len(slices) == 1:
         query = f"SELECT {aggregates} FROM {table} WHERE {condition.sql}"  # noqa: S608 - quoted and bound
         [row] = session.execute("measure", query, condition.parameters)

@@ -28,6 +28,7 @@ from marigold_assets.model import (
     Attempt,
     Claim,
     Column,
+    CutOff,
     Equals,
     FencingToken,
     LedgerEntry,
@@ -39,7 +40,7 @@ from marigold_assets.model import (
     fold,
 )
 from marigold_assets.stores import memory_types
-from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target, refuse_twin
+from marigold_assets.stores.base import PartitionStore, Query, Rows, content_differs, refuse_bad_target, refuse_twin
 from marigold_assets.stores.predicate import ExpressionKind, interval_bounds
 
 _Test = Callable[[object], bool]
@@ -155,9 +156,12 @@ class MemoryStore(PartitionStore):
             if replayed := self._replayed(slices, attempt, swap_id):
                 return replayed
             stored = self._state.tables.get(first.table.key)
+            if stored is None and options.cut_off is CutOff.VERIFY:
+                raise content_differs(first, stored=None, given=None)
             given = rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
             before = None if stored is None else stored.rows
-            old, new = memory_types.fit(before, given, where=first.where, options=options)
+            evolve = options.evolve and options.cut_off is not CutOff.VERIFY
+            old, new = memory_types.fit(before, given, where=first.where, evolve=evolve)
             self._observe("delete")
             others = old.filter(pa.array([not hit for hit in _members(old, slices)], pa.bool_()))
             found = [_rows_of(new, slice_) for slice_ in slices]
@@ -171,6 +175,9 @@ class MemoryStore(PartitionStore):
                     attempt=attempt,
                     swap_id=swap_id,
                     provenance=provenance or Provenance(),
+                    confirmed=stored is not None
+                    and options.cut_off is not CutOff.OFF
+                    and self._is_same(slice_, _rows_of(old, slice_), own, options.cut_off),
                 )
                 for number, (slice_, own) in enumerate(zip(slices, found, strict=True))
             ]
@@ -298,6 +305,7 @@ class MemoryStore(PartitionStore):
         attempt: Attempt,
         swap_id: str,
         provenance: Provenance,
+        confirmed: bool,
     ) -> LedgerEntry:
         columns = memory_types.columns_of(rows.schema)
         return LedgerEntry(
@@ -310,14 +318,26 @@ class MemoryStore(PartitionStore):
             swap_id=swap_id,
             row_count=rows.num_rows,
             content_hash=str(_hash(rows, columns)),
-            column_hashes={
-                name: (f"{_sum((value,) for value in values):016x}", values.count(None))
-                for name, values in sorted(rows.to_pydict().items())
-            },
+            column_hashes=_column_hashes(rows),
             columns=columns,
             provenance=provenance,
             committed_at=datetime.now(UTC),
+            confirmed=confirmed,
         )
+
+    def _is_same(self, slice_: PartitionSlice, stored: pa.Table, given: pa.Table, cut_off: CutOff) -> bool:
+        """Whether a slice holds the rows given: those, and an entry that says so if there are none.
+
+        Raises:
+            ContentDiffersError: It does not, though it should.
+        """
+        known = stored.num_rows > 0 or bool(self.heads(slice_.table, [slice_.partition_key]))
+        if known and sorted(map(repr, stored.to_pylist())) == sorted(map(repr, given.to_pylist())):
+            return True
+        if cut_off is CutOff.VERIFY:
+            found = (stored.num_rows, _column_hashes(stored)) if known else None
+            raise content_differs(slice_, stored=found, given=(given.num_rows, _column_hashes(given)))
+        return False
 
 
 def _refuse_later(slice_: PartitionSlice, attempt: Attempt, later: Sequence[_Mark]) -> None:
@@ -398,6 +418,13 @@ def _hash(rows: pa.Table, columns: Sequence[Column]) -> ContentHash:
         row_count=rows.num_rows,
         row_sum=_sum(zip(*ordered, strict=True)),
     )
+
+
+def _column_hashes(rows: pa.Table) -> dict[str, tuple[str, int]]:
+    return {
+        name: (f"{_sum((value,) for value in values):016x}", values.count(None))
+        for name, values in sorted(rows.to_pydict().items())
+    }
 
 
 def _sum(rows: Iterable[tuple[object, ...]]) -> int:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 import pyarrow as pa
 
 from marigold_assets.errors import LossyCastError, SchemaMismatchError, Where
-from marigold_assets.model import Column, SwapOptions, fold
+from marigold_assets.model import Column, fold
 
 _Column: TypeAlias = "pa.ChunkedArray[Any]"
 
@@ -51,7 +51,7 @@ def refuse_unusable_names(schema: pa.Schema, where: Where) -> None:
         )
 
 
-def fit(stored: pa.Table | None, given: pa.Table, *, where: Where, options: SwapOptions) -> tuple[pa.Table, pa.Table]:
+def fit(stored: pa.Table | None, given: pa.Table, *, where: Where, evolve: bool) -> tuple[pa.Table, pa.Table]:
     """Bring stored and given rows to one schema.
 
     Returns:
@@ -68,7 +68,7 @@ def fit(stored: pa.Table | None, given: pa.Table, *, where: Where, options: Swap
     known = {fold(name) for name in stored.column_names}
     added = [name for key, name in by_key.items() if key not in known]
     missing = [name for name in stored.column_names if fold(name) not in by_key]
-    if missing or (added and not options.evolve):
+    if missing or (added and not evolve):
         raise SchemaMismatchError(
             f"the rows lack {missing} and have {added} that the table has not",
             remedy="correct the columns",
@@ -78,7 +78,7 @@ def fit(stored: pa.Table | None, given: pa.Table, *, where: Where, options: Swap
     new: dict[str, Any] = {}
     for name in stored.column_names:
         mine, theirs = stored.column(name), given.column(by_key[fold(name)])
-        kind = _common(name, mine, theirs, where=where, evolve=options.evolve)
+        kind = _common(name, mine, theirs, where=where, evolve=evolve)
         old[name] = _cast(name, mine, kind, where)
         new[name] = _cast(name, theirs, kind, where)
     for name in added:

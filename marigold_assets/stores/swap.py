@@ -1,15 +1,14 @@
 """One swap, from the fence to COMMIT, on a connection that is already open.
 
-The order matters: the fence is passed before a stream is read or a row is deleted; the rows are inserted by name with
-casts that fail rather than change a value; then the slices are measured as stored. If a row given is not found in a
-slice, it lies outside, and everything is rolled back, the delete included.
+The order matters: the fence is passed, and what the rows are computed from is looked up, before a stream is read or a
+row is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import duckdb
@@ -17,28 +16,28 @@ import pyarrow as pa
 
 from marigold_assets.errors import (
     ConfigurationError,
-    LossyCastError,
     MarigoldError,
-    RowsOutsidePartitionError,
+    MissingInputError,
 )
 from marigold_assets.model import (
     Attempt,
     Claim,
     Column,
+    CutOff,
+    InputPartition,
     LedgerEntry,
     PartitionSlice,
     Provenance,
     Receipt,
     SwapOptions,
 )
-from marigold_assets.stores import fence, ledger, sql
-from marigold_assets.stores.base import Query, Rows, refuse_twin
+from marigold_assets.stores import fence, inputs, ledger, sql
+from marigold_assets.stores.base import Query, Rows, content_differs, refuse_twin
 from marigold_assets.stores.fitting import Alteration, Fitting
-from marigold_assets.stores.measure import Measure, measure
-from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, Predicate, key_casts, predicate, zone_of
+from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, key_casts, predicate, zone_of
+from marigold_assets.stores.replacement import SOURCE, Replaced, Replacement
 from marigold_assets.stores.session import Session
 
-_SOURCE = "marigold_rows"
 _BATCH_ROWS = 122_880  # one row group of DuckDB; of other sizes it would put the pieces together anew
 
 
@@ -71,7 +70,6 @@ class SwapJob:
     provenance: Provenance
     options: SwapOptions
     consumed: bool = field(default=False, init=False)
-    _staged: bool = field(default=False, init=False)
 
     def run(self, session: Session) -> tuple[Receipt, ...]:
         """Swap and commit; closing the connection without a commit rolls everything back.
@@ -83,37 +81,62 @@ class SwapJob:
         """
         if not session.has_fence:
             fence.ensure_tables(session.fenced)
-        fitting = Fitting.of(session, self.slices[0], self.rows, evolve=self.options.evolve)
+        fitting = Fitting.of(session, self.slices[0], self.rows, evolve=self._may_alter and self.options.evolve)
         if not isinstance(self.rows, Query):
-            session.register(_SOURCE, _in_batches(self.rows))
+            session.register(SOURCE, _in_batches(self.rows))
         with self._altered_table(session, fitting):
             return self._replace(session, fitting)
+
+    @property
+    def _may_alter(self) -> bool:
+        return self.options.cut_off is not CutOff.VERIFY
+
+    def _begin_reading(self) -> None:
+        self.consumed = isinstance(self.rows, pa.RecordBatchReader)
+
+    def _inputs(self, session: Session) -> Mapping[str | None, tuple[InputPartition, ...]]:
+        """What the rows of each slice are computed from, by partition key: as it is in the transaction of the swap.
+
+        Raises:
+            MissingInputError: Something was never materialized, and cannot be done without.
+        """
+        reads = self.rows.reads if isinstance(self.rows, Query) else {}
+        wanted = {s.partition_key: reads.get(s.partition_key, ()) for s in self.slices}
+        slices = list(dict.fromkeys(read.slice_ for own in wanted.values() for read in own))
+        if not slices:
+            return {}
+        found = dict(zip(slices, inputs.found(session, slices), strict=True))
+        for slice_ in self.slices:
+            for read in wanted[slice_.partition_key]:
+                if read.required and found[read.slice_].content_hash is None:
+                    raise _missing(slice_, found[read.slice_])
+        return {key: tuple(found[read.slice_] for read in own) for key, own in wanted.items()}
 
     def _replace(self, session: Session, fitting: Fitting) -> tuple[Receipt, ...]:
         session.execute("begin", "BEGIN TRANSACTION")
         first_position = self._pass_fence(session)
         if replayed := self._already_committed(session):
             return self.receipts_of(replayed, replayed_now=True)
+        inputs = self._inputs(session)
+        if fitting.is_new and self.options.cut_off is CutOff.VERIFY:
+            raise content_differs(self.slices[0], stored=None, given=None)
         columns = fitting.ensure_table()
         selection = fitting.selection(columns)
         types = session.expression_types(self.slices, columns)
         self._refuse_equal_keys(session, types)
-        condition = predicate(self.slices, types)
-        if not fitting.is_new:
-            self._stage_if_circular(session)
-        session.execute("delete", f"DELETE FROM {self._table(session)} WHERE {condition.sql}", condition.parameters)
-        inserted = self._insert(session, selection)
-        measures = measure(session, self.slices, columns, types=types, condition=condition)
-        stored = sum(measure.row_count for measure in measures)
-        if stored > inserted:
-            raise ConfigurationError(
-                "the partitions overlap",
-                remedy="let every row belong to one partition only",
-                **self.slices[0].where,
-            )
-        if stored < inserted:
-            raise self._outside(session, types, condition, inserted=inserted, stored=stored)
-        entries = self._entries(first_position, columns, measures)
+        replaced = Replacement(
+            session=session,
+            slices=self.slices,
+            rows=self.rows,
+            options=self.options,
+            columns=columns,
+            selection=selection,
+            types=types,
+            condition=predicate(self.slices, types),
+            is_new=fitting.is_new,
+            reading=self._begin_reading,
+        ).carry_out()
+        entries = self._entries(first_position, columns, replaced, inputs)
         ledger.append(session.fenced, session.connection, entries)
         try:
             session.execute("commit", "COMMIT")
@@ -132,12 +155,6 @@ class SwapJob:
     def _table(self, session: Session) -> str:
         return session.name(self.slices[0].table)
 
-    @property
-    def _from(self) -> str:
-        if isinstance(self.rows, Query) and not self._staged:
-            return f"({self.rows.sql.rstrip().rstrip(';')}\n)"
-        return _SOURCE
-
     @contextmanager
     def _altered_table(self, session: Session, fitting: Fitting) -> Iterator[None]:
         """Change the table where the rows need it, and take back the columns added if the swap fails.
@@ -147,7 +164,7 @@ class SwapJob:
         type.
         """
         alteration = fitting.alteration()
-        if alteration is None or not self._commit_alteration(session, fitting, alteration):
+        if alteration is None or not self._may_alter or not self._commit_alteration(session, fitting, alteration):
             yield
             return
         try:
@@ -223,59 +240,15 @@ class SwapJob:
                 **slice_.where,
             )
 
-    def _stage_if_circular(self, session: Session) -> None:
-        """Run a query before the rows are deleted that it may read, whatever way it names their table."""
-        if isinstance(self.rows, Query) and session.may_read(self.rows.sql, self.slices[0].table):
-            self._staged = True
-            session.stage("stage", _SOURCE, self.rows.sql)
-
-    def _insert(self, session: Session, selection: str) -> int:
-        self.consumed = isinstance(self.rows, pa.RecordBatchReader)
-        query = f"INSERT INTO {self._table(session)} BY NAME SELECT {selection} FROM {self._from}"
-        try:
-            [(inserted,)] = session.execute("insert", query)
-        except duckdb.InvalidInputException as error:
-            raise self._lossy(error) or error from None
-        return int(inserted)
-
-    def _lossy(self, error: duckdb.Error) -> MarigoldError | None:
-        lossy = sql.lossy_value(str(error))
-        if lossy is None:
-            return None
-        column, source_type, target_type, value = lossy
-        widen = "" if self.options.evolve else ', or let the table widen with metadata={"marigold/evolve": True}'
-        return LossyCastError(
-            f"column {column!r}: {source_type} value {value!r} does not fit {target_type}, the type in the table",
-            remedy=f"round or convert the column to {target_type} yourself{widen}",
-            **self.slices[0].where,
-        )
-
-    def _outside(
-        self, session: Session, types: ExpressionTypes, condition: Predicate, *, inserted: int, stored: int
-    ) -> RowsOutsidePartitionError:
-        many = len(self.slices) > 1
-        return RowsOutsidePartitionError(
-            f"{inserted - stored} of {inserted} rows lie outside the partition{'s' if many else ''}"
-            f"{self._examples(session, types, condition)}",
-            remedy="return only rows of the partition asked for; the old rows are unchanged",
-            **self.slices[0].where,
-        )
-
-    def _examples(self, session: Session, types: ExpressionTypes, condition: Predicate) -> str:
-        """Some partition values of rows outside, where the source can be read a second time."""
-        if not isinstance(self.rows, pa.Table):
-            return ""
-        values = ", ".join(f"CAST({text} AS VARCHAR)" for text in types.sql.values())
-        query = f"SELECT DISTINCT [{values}] FROM {_SOURCE} WHERE ({condition.sql}) IS NOT TRUE LIMIT 3"
-        try:
-            rows = session.execute("find examples", query, condition.parameters)
-        except duckdb.Error:  # the expression may not fit the source's own types; examples are only a help
-            return ""
-        shown = ", ".join(" | ".join("NULL" if v is None else v for v in values) for (values,) in rows)
-        return f" (such as {' / '.join(types.sql)} = {shown})"
+    def _provenance_of(self, inputs: tuple[InputPartition, ...]) -> Provenance:
+        return replace(self.provenance, inputs=self.provenance.inputs + inputs) if inputs else self.provenance
 
     def _entries(
-        self, first_position: int, columns: tuple[Column, ...], measures: Sequence[Measure]
+        self,
+        first_position: int,
+        columns: tuple[Column, ...],
+        replaced: Sequence[Replaced],
+        inputs: Mapping[str | None, tuple[InputPartition, ...]],
     ) -> list[LedgerEntry]:
         now = datetime.now(UTC)
         return [
@@ -287,15 +260,25 @@ class SwapJob:
                 run_id=self.attempt.run_id,
                 token=self.attempt.token,
                 swap_id=self.swap_id,
-                row_count=found.row_count,
-                content_hash=found.content_hash(columns),
-                column_hashes=found.columns,
+                row_count=found.measure.row_count,
+                content_hash=found.measure.content_hash(columns),
+                column_hashes=found.measure.columns,
                 columns=columns,
-                provenance=self.provenance,
+                provenance=self._provenance_of(inputs.get(slice_.partition_key, ())),
                 committed_at=now,
+                confirmed=found.confirmed,
             )
-            for number, (slice_, found) in enumerate(zip(self.slices, measures, strict=True))
+            for number, (slice_, found) in enumerate(zip(self.slices, replaced, strict=True))
         ]
+
+
+def _missing(slice_: PartitionSlice, read: InputPartition) -> MissingInputError:
+    part = "" if read.partition_key is None else f"partition {read.partition_key!r} of "
+    return MissingInputError(
+        f"its rows are computed from {part}asset {read.owner!r}, which was never materialized",
+        remedy=f"materialize {part}{read.owner!r} first",
+        **slice_.where,
+    )
 
 
 def _in_batches(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
