@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -19,6 +20,7 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.definitions.resource_annotation import get_resource_args
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata, generate_event_batch_id
+from dagster._core.execution.context.compute import current_execution_context
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan import execute_step
 from dagster._core.storage.dagster_run import assets_are_externally_managed
@@ -82,6 +84,16 @@ def is_resource_annotation(annotation: object) -> bool:
 
     function.__annotations__ = {"wanted": annotation}
     return bool(get_resource_args(function))
+
+
+@contextmanager
+def current_context(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Have ``AssetExecutionContext.get()`` give another context within the block."""
+    token = current_execution_context.set(context)
+    try:
+        yield
+    finally:
+        current_execution_context.reset(token)
 
 
 def already_logged_output() -> dg.Output[None]:
