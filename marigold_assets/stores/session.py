@@ -241,6 +241,9 @@ class Session:
         rendered = {text: sql.expression(text, [column.name for column in columns]) for text in texts}
         if not texts:
             return ExpressionTypes(sql={}, type={})
+        if not of_row and not any(text.startswith("(") for text in rendered.values()):
+            stored = {sql.identifier(column.name): column.type for column in columns}
+            return ExpressionTypes(sql=rendered, type={text: stored[rendered[text]] for text in texts})
         for text in texts:
             self._refuse_unless_expression(rendered[text], text, slices[0])
         wanted = ", ".join(f"{rendered[text]} AS e{number}" for number, text in enumerate(texts))
