@@ -80,6 +80,7 @@ class MemoryStore(PartitionStore):
         self._observe = observer or (lambda _label: None)
         self._state: _State = same_storage_as._state if same_storage_as is not None else _State()
         self._is_kept = self._is_snapshot = False
+        self._kept_for: tuple[Attempt, Sequence[PartitionSlice]] | None = None
 
     @contextmanager
     def keep_open(
@@ -87,6 +88,7 @@ class MemoryStore(PartitionStore):
     ) -> Iterator[MemoryStore]:
         kept = MemoryStore(observer=self._observe, same_storage_as=self)
         kept._is_kept = True
+        kept._kept_for = (attempt, slices)
         with self._state.lock:  # which this thread may take again
             yield kept
 
@@ -183,6 +185,7 @@ class MemoryStore(PartitionStore):
             for slice_ in slices:
                 self._state.fence[slice_.table.key, slice_.partition_key] = (attempt.run_id, attempt.token)
             self._state.ledger += entries
+            self._raise_marks(attempt)
             return tuple(Receipt(entry=entry) for entry in entries)
 
     def read(
@@ -252,6 +255,18 @@ class MemoryStore(PartitionStore):
     def _claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
         for claim in claims:
             self._state.claims.setdefault((claim, attempt.run_id), attempt.token)
+
+    def _raise_marks(self, attempt: Attempt) -> None:
+        """Count all that the store is kept open for as committed to, as far as the attempt may write it."""
+        if self._kept_for is None or attempt != self._kept_for[0]:
+            return
+        for slice_ in self._kept_for[1]:
+            stored = self._state.tables.get(slice_.table.key)
+            if stored is not None and stored.owner != slice_.owner:
+                continue
+            self._claim(attempt, [Claim(owner=slice_.owner, partition_key=slice_.partition_key)])
+            if not self._rivals(slice_, attempt) and not self._later_commits(slice_, attempt):
+                self._state.fence[slice_.table.key, slice_.partition_key] = (attempt.run_id, attempt.token)
 
     def _refuse_other_owner(self, slice_: PartitionSlice, renamed_from: Sequence[str]) -> None:
         stored = self._state.tables.get(slice_.table.key)
