@@ -15,6 +15,7 @@ from marigold_assets.errors import ConfigurationError, FencedOutError, MarigoldE
 from marigold_assets.model import Attempt, FencingToken, Interval, PartitionSlice, SwapOptions, TableName
 from marigold_assets.stores.base import Query
 from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.testing.confirmation import ConfirmationContract
 from marigold_assets.testing.durability import DurabilityContract
 from marigold_assets.testing.fencing import FencingContract
 from marigold_assets.testing.harness import swap
@@ -37,7 +38,9 @@ class Through:
         return getattr(self._kept, name)
 
 
-class TestWithinOneOpening(FencingContract, ReplacementContract, DurabilityContract, LineageContract):
+class TestWithinOneOpening(
+    ConfirmationContract, FencingContract, ReplacementContract, DurabilityContract, LineageContract
+):
     @pytest.fixture
     def make_store(self, path):
         told = []
