@@ -148,6 +148,8 @@ class _Building:
                 returned = self._call([key], arguments)
                 self.verdicts.add(key, returned.checks)
                 rows = frames.to_rows(returned.value, self._slice(key).where)
+                if isinstance(rows, Query):
+                    rows, inputs = self._reading_by_itself(key, rows, inputs)
                 made = _Made(keys=(key,), rows=rows, returned=returned, inputs=inputs)
         if made is not None:
             with self._explained(made.keys):
@@ -163,6 +165,15 @@ class _Building:
                 source.name: source.load(opened, key, self._manager) for source in self._inputs if source.is_local
             }
         return arguments, tuple(inputs.values())
+
+    def _reading_by_itself(
+        self, key: str, query: Query, inputs: Sequence[InputPartition]
+    ) -> tuple[Query, tuple[InputPartition, ...]]:
+        """SQL of a function that was given frames: mere dependencies are looked up when it reads them, at the swap."""
+        sources = [source for source in self._sources if source.input is None]
+        own = {source.owner for source in sources}
+        reads = tuple(read for source in sources for read in source.reads(key))
+        return replace(query, reads={str(key): reads}), tuple(one for one in inputs if one.owner not in own)
 
     def _load_elsewhere(self, key: str) -> dict[str, Any]:
         return {source.name: source.load_elsewhere(key) for source in self._inputs if not source.is_local}
@@ -217,8 +228,9 @@ class _Building:
                 self._give_up_many_keys(returned.value)
                 return None
             self.verdicts.add(keys[0], returned.checks)
-            inputs = tuple(self._look_up(opened, keys).values())
-            return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=inputs)
+            found = self._look_up(opened, keys)
+            refuse_missing(keys[0], self._inputs, found, self._slice(keys[0]).where)
+            return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=tuple(found.values()))
         self.verdicts.add(keys[0], returned.checks)
         inputs = tuple(self._look_up_elsewhere(keys))
         reads: dict[str | None, tuple[Read, ...]] = {

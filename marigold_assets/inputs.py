@@ -185,9 +185,12 @@ class Source:
         return frames.load(opened, (table, slices, columns), wanted, self.where)
 
     def load_elsewhere(self, key: str) -> Any:
-        """Load what one partition reads from the IO manager that has it."""
+        """Load what one partition reads from the IO manager that has it.
+
+        Where it reads none, other IO managers than ours would not know what to make of that.
+        """
         keys = self.keys(key)
-        if self.partitions_def is not None and not keys:
+        if self.partitions_def is not None and not keys and not isinstance(self.manager, FencedPartitionIOManager):
             return None
         context = dagster_internals.input_context(
             self._context,

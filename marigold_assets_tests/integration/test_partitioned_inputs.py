@@ -361,22 +361,57 @@ def test_weeks_of_days_and_days_of_hours_are_summed(warehouse):
 
 
 def test_partitions_that_there_cannot_be_are_named_and_those_before_are_built(warehouse):
-    warehouse.materialize(orders, keys=(day(13), day(15)))
-    tomorrow = dg.TimeWindowPartitionMapping(start_offset=1, end_offset=1)
+    ended = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-04")
+
+    @partitioned_asset(partitions_def=ended, partition_expr="day", name="orders")
+    def former(context: dg.AssetExecutionContext) -> pd.DataFrame:
+        return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)]})
+
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day")
+    def late(orders: pd.DataFrame):
+        return orders
+
+    warehouse.materialize(former, keys=(day(2), day(3)))
+    every, only = (former, late), {"selection": ["late"], "keys": (day(2), day(5))}
+    first = failure_of(warehouse.materialize(*every, **only, raise_on_error=False)).splitlines()[0]
+    for word in ("late", day(4), "orders", "no such partition"):
+        assert word in first
+    assert [event.partition for _, event in warehouse.events("late")] == [day(2), day(3)]
+
+
+@pytest.mark.parametrize("place", ["here", "another file"])
+def test_where_a_mapping_asks_for_nothing_the_input_is_empty(warehouse, tmp_path, place):
+    other = Other(warehouse, tmp_path)
+    warehouse.materialize(orders, keys=(day(1), day(1)))
+    seen = []
+    given = {"input_manager_key": "other"} if place != "here" else {}
 
     @partitioned_asset(
-        partitions_def=DAYS, partition_expr="day", ins={"orders": dg.AssetIn(partition_mapping=tomorrow)}
+        partitions_def=DAYS, partition_expr="day", ins={"orders": dg.AssetIn(partition_mapping=back(1), **given)}
     )
-    def early(context, orders: pd.DataFrame):
-        return orders.assign(day=pd.Timestamp(context.partition_key))
+    def later(context, orders: pd.DataFrame):
+        seen.append((list(orders.columns), len(orders)))
+        return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)]})
 
-    result = warehouse.materialize(
-        orders, early, keys=(day(13), day(15)), selection=["early"], raise_on_error=False
-    )
-    first = failure_of(result).splitlines()[0]
-    for word in ("early", day(15), "2024-01-16", "orders", "no such partition"):
+    upstream = orders if place == "here" else other.orders
+    warehouse.materialize(upstream, later, keys=(day(1), day(2)), selection=["later"], resources=other.resources)
+    assert seen == [(["day", "cents"], 0), (["day", "cents"], 1)]
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+def test_a_missing_input_is_refused_also_where_the_function_fetches(warehouse, fetched):
+    warehouse.materialize(orders, key=day(1))
+
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day")
+    def copied(context, orders: duckdb.DuckDBPyRelation):
+        return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)]}) if fetched else orders
+
+    first = failure_of(
+        warehouse.materialize(orders, copied, keys=(day(1), day(3)), selection=["copied"], raise_on_error=False)
+    ).splitlines()[0]
+    for word in ("copied", day(2), "orders", "never materialized"):
         assert word in first
-    assert [event.partition for _, event in warehouse.events("early")] == [day(13), day(14)]
+    assert [event.partition for _, event in warehouse.events("copied")] == [day(1)]
 
 
 def test_an_unpartitioned_input_and_its_columns_come_whole_to_every_key(warehouse):
