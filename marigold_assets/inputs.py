@@ -72,6 +72,7 @@ class Source:
         self.partitions_def = self._node.partitions_def if self._node is not None else None
         self.manager = self._manager(manager)
         self.is_local = isinstance(self.manager, FencedPartitionIOManager) and _same_file(self.manager, manager)
+        self._refuse_foreign_sql()
 
     @property
     def owner(self) -> str:
@@ -111,7 +112,6 @@ class Source:
                 f"partition {key!r} reads {_shown(nonexistent)} of {self.owner}, which has no such partition",
                 remedy="wait until its partitions are there, correct the partition mapping, or allow it:"
                 " TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)",
-                **self.where,
             )
         return found
 
@@ -121,9 +121,16 @@ class Source:
         return mapping is None or isinstance(mapping, dg.IdentityPartitionMapping)
 
     def slices(self, key: str) -> tuple[PartitionSlice, ...]:
-        """The slices that one partition reads; the whole table, of an asset without partitions."""
+        """The slices that one partition reads; the whole table, of an asset without partitions.
+
+        Of what lies elsewhere, nobody needs to know which rows they are.
+        """
         if self.partitions_def is None:
             return (partitions.whole_table(self.table, self.owner),)
+        if not self.is_local:
+            return tuple(
+                PartitionSlice(table=self.table, partition_key=found, owner=self.owner) for found in self.keys(key)
+            )
         return partitions.slices_of_keys(
             self.table,
             self.owner,
@@ -133,7 +140,9 @@ class Source:
         )
 
     def reads(self, key: str) -> tuple[Read, ...]:
-        """The slices that one partition reads, for the swap to look up."""
+        """The slices of this database that one partition reads, for the swap to look up."""
+        if not self.is_local:
+            return ()
         required = self.input is not None and not self.input.allow_missing
         return tuple(Read(slice_=slice_, required=required) for slice_ in self.slices(key))
 
@@ -176,32 +185,34 @@ class Source:
         return frames.load(opened, (table, slices, columns), wanted, self.where)
 
     def load_elsewhere(self, key: str) -> Any:
-        """Load what one partition reads from the IO manager that has it."""
+        """Load what one partition reads from the IO manager that has it.
+
+        Where it reads none, other IO managers than ours would not know what to make of that.
+        """
         keys = self.keys(key)
-        if self.partitions_def is not None and not keys:
+        if self.partitions_def is not None and not keys and not isinstance(self.manager, FencedPartitionIOManager):
             return None
-        wanted = self.input.annotation if self.input is not None else Any
-        known = isinstance(wanted, type)
-        of_range = len(keys) > 1
-        upstream = dg.build_output_context(
-            asset_key=self.key,
-            definition_metadata=dict(self.metadata),
-            partition_key=keys[0] if len(keys) == 1 else None,
-            asset_partition_key_range=dg.PartitionKeyRange(keys[0], keys[-1]) if of_range else None,
-            asset_partitions_def=self.partitions_def,
-        )
-        context = dg.build_input_context(
-            name=self.input.name if self.input is not None else None,
-            asset_key=self.key,
-            upstream_output=upstream,
-            dagster_type=dg.PythonObjectDagsterType(wanted) if known else None,
-            definition_metadata={"columns": self.input.columns} if self.input and self.input.columns else None,
-            partition_key=keys[0] if len(keys) == 1 else None,
-            asset_partition_key_range=dg.PartitionKeyRange(keys[0], keys[-1]) if of_range else None,
-            asset_partitions_def=self.partitions_def,
-            instance=self._context.instance,
+        context = dagster_internals.input_context(
+            self._context,
+            self.key,
+            keys if self.partitions_def is not None else None,
+            name=self.name,
+            wanted=self.input.annotation if self.input is not None else Any,
+            metadata={"columns": self.input.columns} if self.input and self.input.columns else None,
         )
         return self.manager.load_input(context)
+
+    def _refuse_foreign_sql(self) -> None:
+        """Refuse SQL text over another database, which would be run in this one, over what has the same name here."""
+        if self.input is None or self.is_local or not isinstance(self.manager, FencedPartitionIOManager):
+            return
+        if frames.is_sql(self.input.annotation):
+            raise ConfigurationError(
+                f"input {self.input.name!r} is wanted as SQL text, but lies in another database, that of"
+                f" {self.input.input_manager_key!r}",
+                remedy="annotate it as duckdb.DuckDBPyRelation or as a frame",
+                asset=owner_of(self._context.asset_key),
+            )
 
     def _manager(self, own: FencedPartitionIOManager) -> Any:
         if self.input is not None and self.input.input_manager_key is not None:
