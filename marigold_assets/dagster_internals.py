@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import dagster as dg
@@ -73,6 +75,19 @@ def upstream_keys(
         found = mapping.get_upstream_mapped_partitions_result_for_partitions(wanted, partitions_def, upstream_def)
         missing = found.required_but_nonexistent_subset
         return tuple(found.partitions_subset.get_partition_keys()), tuple(missing.get_partition_keys())
+
+
+def windows_from(
+    definition: dg.TimeWindowPartitionsDefinition, start: datetime, count: int
+) -> tuple[dg.TimeWindow, ...]:
+    """So many windows of a definition, one after the other: what its partition keys are made of.
+
+    Args:
+        definition: The definition.
+        start: Start of the first window.
+        count: How many.
+    """
+    return tuple(islice(definition._iterate_time_windows(start.timestamp()), count))
 
 
 def is_resource_annotation(annotation: object) -> bool:
