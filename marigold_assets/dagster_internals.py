@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import dagster as dg
@@ -129,6 +131,19 @@ def input_context(
         with partition_loading_context(dynamic_partitions_store=context.instance):
             made._asset_partitions_subset = node.partitions_def.subset_with_partition_keys(keys)
     return made
+
+
+def windows_from(
+    definition: dg.TimeWindowPartitionsDefinition, start: datetime, count: int
+) -> tuple[dg.TimeWindow, ...]:
+    """So many windows of a definition, one after the other: what its partition keys are made of.
+
+    Args:
+        definition: The definition.
+        start: Start of the first window.
+        count: How many.
+    """
+    return tuple(islice(definition._iterate_time_windows(start.timestamp()), count))
 
 
 def is_resource_annotation(annotation: object) -> bool:
