@@ -103,7 +103,7 @@ class OpeningContract(StoreHarness):
     ) -> None:
         """S2: whatever the opening was told of them, before or after its first swap; others go through."""
         self.draw(filled, "commits", "c")
-        old = self.draw(filled, "old", "a", "b", "c")
+        old = self.draw(filled, "old", "a", "b")
         self.draw(filled, "claims", "b")
         swap(filled, self.draw(filled, "commits"), {"c": [5]})  # a later step of a run that had claimed it earlier
         with filled.keep_open(old, wanted) as kept:
