@@ -102,9 +102,10 @@ class OpeningContract(StoreHarness):
         self, filled: PartitionStore, wanted: list[PartitionSlice]
     ) -> None:
         """S2: whatever the opening was told of them, before or after its first swap; others go through."""
-        old = self.draw(filled, "old", "a", "b", "c")
+        self.draw(filled, "commits", "c")
+        old = self.draw(filled, "old", "a", "b")
         self.draw(filled, "claims", "b")
-        swap(filled, self.draw(filled, "commits"), {"c": [5]})
+        swap(filled, self.draw(filled, "commits"), {"c": [5]})  # a later step of a run that had claimed it earlier
         with filled.keep_open(old, wanted) as kept:
             swap(kept, old, {"a": [0]}, swap_id="a")
             swap(kept, old, {"d": [0]}, swap_id="d")
@@ -118,6 +119,19 @@ class OpeningContract(StoreHarness):
             with pytest.raises(FencedOutError):
                 swap(kept, old, {"d": [9]}, swap_id="late")
         assert sorted_rows(filled.read(TABLE)) == rows("a", 0) + rows("b", 3) + rows("c", 5) + rows("d", 0)
+
+    def test_what_a_refused_swap_has_seen_is_forgotten(self, filled: PartitionStore) -> None:
+        """S2: somebody else comes in its place."""
+        old, new = self.draw(filled, "old"), self.draw(filled, "new")
+        with filled.keep_open(old, _WANTED) as kept:
+            for done in range(2):
+                with pytest.raises(RowsOutsidePartitionError):
+                    kept.swap([slice_of("a")], table_of(rows("z", 1)), attempt=old, swap_id="bad")
+                if not done:
+                    swap(kept, new, {"b": [2]})
+                with pytest.raises(FencedOutError):
+                    swap(kept, old, {"b": [3]}, swap_id=f"{done}")
+                swap(kept, old, {"a": [3]}, swap_id=f"good {done}")
 
     def test_a_table_of_another_asset_is_refused_by_its_own_swap(self, filled: PartitionStore) -> None:
         """Whatever the opening was told of it."""
