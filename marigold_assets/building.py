@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import dagster as dg
@@ -37,9 +38,11 @@ from marigold_assets.standing import BACKFILL_TAG, Standing
 from marigold_assets.stores.base import Query, Read, Rows
 from marigold_assets.stores.duckdb import DuckDBStore, KeptDuckDBStore
 from marigold_assets.verdicts import Verdicts
+from marigold_assets.windows import Windows
 
 STALE_PAST = "marigold/stale_previous"
 _KEYS_A_LOOK = 256  # whose ledger entries are held at a time
+_REMEMBERED = 1_024  # partitions whose slices are kept at hand
 _OPEN_SECONDS = 0.25  # then others have their turn at the database
 
 
@@ -83,6 +86,9 @@ class _Building:
         self._dagster_keys = {
             str(key): key for key in self._keys
         }  # multi-dimensional keys are strings with more to them
+        self._partition_expr = self._spec.metadata.get(partitions.PARTITION_EXPR)
+        self._windows = Windows(context.assets_def.partitions_def, self._keys)
+        self._slice = lru_cache(_REMEMBERED)(self._find_slice)
         self._sources = self._find_sources()
         self._inputs = [source for source in self._sources if source.input is not None]
         self._past = next((source for source in self._inputs if source.is_own), None)
@@ -109,6 +115,7 @@ class _Building:
             code=code,
             cut_off=choices.cut_off,
         )
+        self._keys_at_once = recipe.keys_per_statement if all(s.is_local for s in self._inputs) else 1
         self._stale: dict[str, str] = {}
         self._events = EventWriter(context)
         self.verdicts = Verdicts({spec.name: spec for spec in context.assets_def.check_specs})
@@ -145,7 +152,10 @@ class _Building:
             arguments |= self._load_elsewhere(key)
             with self._explained([key]):
                 returned = self._call([key], arguments)
+                self.verdicts.add(key, returned.checks)
                 rows = frames.to_rows(returned.value, self._slice(key).where)
+                if isinstance(rows, Query):
+                    rows, inputs = self._reading_by_itself(key, rows, inputs)
                 made = _Made(keys=(key,), rows=rows, returned=returned, inputs=inputs)
         if made is not None:
             with self._explained(made.keys):
@@ -162,6 +172,15 @@ class _Building:
             }
         return arguments, tuple(inputs.values())
 
+    def _reading_by_itself(
+        self, key: str, query: Query, inputs: Sequence[InputPartition]
+    ) -> tuple[Query, tuple[InputPartition, ...]]:
+        """SQL of a function that was given frames: mere dependencies are looked up when it reads them, at the swap."""
+        sources = [source for source in self._sources if source.input is None]
+        own = {source.owner for source in sources}
+        reads = tuple(read for source in sources for read in source.reads(key))
+        return replace(query, reads={str(key): reads}), tuple(one for one in inputs if one.owner not in own)
+
     def _load_elsewhere(self, key: str) -> dict[str, Any]:
         return {source.name: source.load_elsewhere(key) for source in self._inputs if not source.is_local}
 
@@ -170,7 +189,7 @@ class _Building:
     def _build_in_warehouse(self, keys: Sequence[str]) -> None:
         left = list(keys)
         while left:
-            soon = [self._slice(key) for key in left[: 4 * self._recipe.keys_per_statement + 60]]
+            soon = [self._slice(key) for key in left[: 4 * self._keys_at_once + 60]]
             with (
                 self._explained(left[:1]),
                 self._store.keep_open(self._attempt, soon, alone=False) as opened,
@@ -182,19 +201,23 @@ class _Building:
                         continue
                     some = self._next_statement(left)
                     with self._explained(some):
-                        self._swap(opened, self._compute(opened, some))
+                        made = self._compute(opened, some)
+                        if made is None:
+                            continue
+                        self._swap(opened, made)
                     del left[: len(some)]
 
     def _next_statement(self, left: Sequence[str]) -> list[str]:
         """The keys that the next call of the function computes."""
         some = list(left[:1])
-        for key in left[1 : self._recipe.keys_per_statement]:
+        for key in left[1 : self._keys_at_once]:
             if self._standing.entry_of(key) is not None:
                 break
             some.append(key)
         return some
 
-    def _compute(self, opened: KeptDuckDBStore, keys: Sequence[str]) -> _Made:
+    def _compute(self, opened: KeptDuckDBStore, keys: Sequence[str]) -> _Made | None:
+        """What the function makes of some keys; ``None`` if it has to be asked again, one key at a time."""
         self._refuse_missing_past(opened, keys[0])
         self._refuse_restated_past(opened, keys[0])
         arguments = {
@@ -207,17 +230,33 @@ class _Building:
         query = opened.query_of(returned.value) if isinstance(returned.value, duckdb.DuckDBPyRelation) else None
         rows = frames.to_rows(returned.value, self._slice(keys[0]).where) if query is None else query
         if not isinstance(rows, Query):
-            inputs = tuple(self._look_up(opened, keys).values())
-            return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=inputs)
+            if len(keys) > 1:
+                self._give_up_many_keys(returned.value)
+                return None
+            self.verdicts.add(keys[0], returned.checks)
+            found = self._look_up(opened, keys)
+            refuse_missing(keys[0], self._inputs, found, self._slice(keys[0]).where)
+            return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=tuple(found.values()))
+        self.verdicts.add(keys[0], returned.checks)
+        inputs = tuple(self._look_up_elsewhere(keys))
         reads: dict[str | None, tuple[Read, ...]] = {
             str(key): tuple(read for source in self._sources for read in source.reads(key)) for key in keys
         }
-        return _Made(keys=tuple(keys), rows=replace(rows, reads=reads), returned=returned)
+        return _Made(keys=tuple(keys), rows=replace(rows, reads=reads), returned=returned, inputs=inputs)
+
+    def _give_up_many_keys(self, value: object) -> None:
+        """Rows that have been fetched would pass through Python, and their inputs be recorded for every key alike."""
+        self._keys_at_once = 1
+        self._context.log.warning(
+            f"asset {self._owner!r}: keys_per_statement is {self._recipe.keys_per_statement}, but the function returned"
+            f" a {type(value).__name__} that the database cannot compute by itself; it is called key by key. Remedy:"
+            " return SQL, or a relation made of the inputs alone."
+        )
 
     # --- one key -------------------------------------------------------------------------------------------------
 
     def _call(self, keys: Sequence[str], arguments: Mapping[str, Any]) -> Returned:
-        returned = call(
+        return call(
             self._recipe,
             self._choices,
             self._context,
@@ -225,8 +264,6 @@ class _Building:
             arguments=arguments,
             upstream_keys=self._upstream_keys,
         )
-        self.verdicts.add(keys[0], returned.checks)
-        return returned
 
     def _swap(self, store: DuckDBStore, made: _Made) -> None:
         run = self._context.run.run_id
@@ -303,28 +340,27 @@ class _Building:
 
     # --- what a key is -------------------------------------------------------------------------------------------
 
-    def _slice(self, key: str) -> PartitionSlice:
+    def _find_slice(self, key: str) -> PartitionSlice:
         [slice_] = partitions.slices_of_keys(
             self._table,
             self._owner,
             partitions_def=self._context.assets_def.partitions_def,
             keys=[key],
-            partition_expr=self._spec.metadata.get(partitions.PARTITION_EXPR),
+            partition_expr=self._partition_expr,
+            windows=self._windows,
         )
         return slice_
 
     def _look_up(self, opened: KeptDuckDBStore, keys: Sequence[str]) -> dict[tuple[str, str | None], InputPartition]:
         """What the inputs of some keys hold now; unknown where they lie elsewhere."""
-        slices = dict.fromkeys(
-            (slice_, source.is_local) for source in self._sources for key in keys for slice_ in source.slices(key)
-        )
-        local = opened.inputs([slice_ for slice_, is_local in slices if is_local])
-        elsewhere = [
-            InputPartition(owner=slice_.owner, partition_key=slice_.partition_key, content_hash=None)
-            for slice_, is_local in slices
-            if not is_local
-        ]
-        return {(one.owner, one.partition_key): one for one in (*local, *elsewhere)}
+        slices = [s for source in self._sources if source.is_local for key in keys for s in source.slices(key)]
+        found = (*opened.inputs(list(dict.fromkeys(slices))), *self._look_up_elsewhere(keys))
+        return {(one.owner, one.partition_key): one for one in found}
+
+    def _look_up_elsewhere(self, keys: Sequence[str]) -> Iterator[InputPartition]:
+        for source in self._sources:
+            for slice_ in [s for key in keys for s in source.slices(key)] if not source.is_local else ():
+                yield InputPartition(owner=slice_.owner, partition_key=slice_.partition_key, content_hash=None)
 
     def _upstream_keys(self, name: str, keys: Sequence[str]) -> Sequence[str]:
         """The partitions of an input that some keys read."""
@@ -343,7 +379,9 @@ class _Building:
     def _find_sources(self) -> list[Source]:
         inputs = {given.name: given for given in self._recipe.inputs}
         names = self._context.assets_def.keys_by_input_name
-        return [Source(self._context, self._manager, key, inputs.get(name)) for name, key in names.items()]
+        return [
+            Source(self._context, self._manager, key, inputs.get(name), self._windows) for name, key in names.items()
+        ]
 
     def _swap_options(self) -> SwapOptions:
         where = Where(asset=self._owner, table=str(self._table))

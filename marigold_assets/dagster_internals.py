@@ -10,18 +10,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.assets.definition.asset_spec import AssetExecutionType
+from dagster._core.definitions.assets.definition.asset_spec import (
+    SYSTEM_METADATA_KEY_IO_MANAGER_KEY,
+    AssetExecutionType,
+)
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.resource_annotation import get_resource_args
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata, generate_event_batch_id
+from dagster._core.execution.context.compute import current_execution_context
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan import execute_step
 from dagster._core.storage.dagster_run import assets_are_externally_managed
+from dagster._core.types.dagster_type import resolve_dagster_type
 
 _FRAMES_TO_STORE_OUTPUT = 12
 
@@ -43,11 +51,18 @@ def upstream_node(context: dg.AssetExecutionContext, key: dg.AssetKey) -> BaseAs
 
 
 def io_manager_key_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> str | None:
-    """Under which resource key an asset of the running job is stored, or ``None`` where the job does not make it."""
+    """Under which resource key an asset is stored, or ``None`` where nobody says so.
+
+    Assets that the running job does not make have it in their metadata; Dagster's default is not asked for, which it
+    has also for tables of other tools.
+    """
     node: Any = upstream_node(context, key)
+    if node is None:
+        return None
+    if (named := node.metadata.get(SYSTEM_METADATA_KEY_IO_MANAGER_KEY)) is not None:
+        return str(named)
     assets_def = getattr(node, "assets_def", None)
-    found = None if assets_def is None or not assets_def.is_materializable else node.io_manager_key
-    return None if found is None else str(found)
+    return str(node.io_manager_key) if assets_def is not None and assets_def.is_materializable else None
 
 
 def upstream_keys(
@@ -75,6 +90,62 @@ def upstream_keys(
         return tuple(found.partitions_subset.get_partition_keys()), tuple(missing.get_partition_keys())
 
 
+def input_context(
+    context: dg.AssetExecutionContext,
+    upstream: dg.AssetKey,
+    keys: Sequence[str] | None,
+    *,
+    name: str,
+    wanted: Any,
+    metadata: Mapping[str, Any] | None,
+) -> dg.InputContext:
+    """The context with which an IO manager loads some partitions of an asset, and none between them.
+
+    Args:
+        context: The context of the running asset.
+        upstream: The asset to load.
+        keys: Its partitions; ``None`` if it has none.
+        name: The parameter that it is loaded for.
+        wanted: The annotation of the parameter.
+        metadata: The metadata of the input.
+    """
+    node = context.job_def.asset_layer.asset_graph.get(upstream)
+    first = keys[0] if keys else None
+    output = dg.build_output_context(
+        asset_key=upstream,
+        definition_metadata=dict(node.metadata),
+        partition_key=first,
+        asset_partitions_def=node.partitions_def,
+    )
+    made = dg.build_input_context(
+        name=name,
+        asset_key=upstream,
+        upstream_output=output,
+        dagster_type=resolve_dagster_type(wanted),
+        definition_metadata=metadata,
+        op_def=context.op_def,
+        asset_partitions_def=node.partitions_def,
+        instance=context.instance,
+    )
+    if keys is not None and node.partitions_def is not None:
+        with partition_loading_context(dynamic_partitions_store=context.instance):
+            made._asset_partitions_subset = node.partitions_def.subset_with_partition_keys(keys)
+    return made
+
+
+def windows_from(
+    definition: dg.TimeWindowPartitionsDefinition, start: datetime, count: int
+) -> tuple[dg.TimeWindow, ...]:
+    """So many windows of a definition, one after the other: what its partition keys are made of.
+
+    Args:
+        definition: The definition.
+        start: Start of the first window.
+        count: How many.
+    """
+    return tuple(islice(definition._iterate_time_windows(start.timestamp()), count))
+
+
 def is_resource_annotation(annotation: object) -> bool:
     """Whether Dagster takes a parameter with this annotation for a resource."""
 
@@ -82,6 +153,16 @@ def is_resource_annotation(annotation: object) -> bool:
 
     function.__annotations__ = {"wanted": annotation}
     return bool(get_resource_args(function))
+
+
+@contextmanager
+def current_context(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Have ``AssetExecutionContext.get()`` give another context within the block."""
+    token = current_execution_context.set(context)
+    try:
+        yield
+    finally:
+        current_execution_context.reset(token)
 
 
 def already_logged_output() -> dg.Output[None]:

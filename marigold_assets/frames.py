@@ -83,6 +83,7 @@ def empty(wanted: object, where: Where) -> Any:
 
 
 def _item_of_dict(wanted: object) -> object:
+    wanted = _without_none(wanted)
     origin, parameters = typing.get_origin(wanted), typing.get_args(wanted)
     is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
     return parameters[1] if is_mapping and len(parameters) == 2 and parameters[0] is str else None
@@ -109,8 +110,13 @@ def is_loadable(wanted: object) -> bool:
 
 def is_in_warehouse(wanted: object) -> bool:
     """Whether an annotation asks for SQL text or a relation, so that nothing passes through Python."""
-    kind = _without_none(wanted)
-    return isinstance(kind, type) and issubclass(kind, str | duckdb.DuckDBPyRelation)
+    return is_sql(wanted) or is_relation(wanted)
+
+
+def is_sql(wanted: object) -> bool:
+    """Whether an annotation asks for SQL text, or for one a partition."""
+    kind = _without_none(_item_of_dict(wanted) or wanted)
+    return isinstance(kind, type) and issubclass(kind, str)
 
 
 def is_relation(wanted: object) -> bool:

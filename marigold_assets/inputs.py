@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import dagster as dg
@@ -17,10 +17,12 @@ from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.model import InputPartition, PartitionSlice, TableName
 from marigold_assets.stores.base import PartitionStore, Read
 from marigold_assets.stores.duckdb import KeptDuckDBStore
+from marigold_assets.windows import Windows
 
 ALLOW_MISSING = "marigold/allow_missing"
 """Metadata of an input: whether partitions that were never materialized count as empty."""
 _MANY = 20
+_REMEMBERED = 1_024  # partitions whose input partitions are kept at hand: those of one opening, and the neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +52,20 @@ class Input:
 class Source:
     """An asset that the running step reads.
 
+    Attributes:
+        key: The asset.
+        owner: The asset as the ledger names it.
+        is_own: Whether it is the past of the asset that is being built.
+        is_local: Whether it lies in the database of the asset that is being built.
+        keys: Gives the partitions that one partition reads, in order; none of an asset without partitions.
+        slices: Gives the slices that one partition reads; the whole table, of an asset without partitions.
+
     Args:
         context: The context of the step.
         manager: The IO manager of the asset that is being built.
         key: The asset that is read.
         given: The input, or ``None`` for a mere dependency, which the function reads by itself, if at all.
+        windows: The windows of the partitions that are being built.
     """
 
     def __init__(
@@ -63,25 +74,23 @@ class Source:
         manager: FencedPartitionIOManager,
         key: dg.AssetKey,
         given: Input | None,
+        windows: Windows,
     ) -> None:
         self._context = context
+        self._windows = windows
         self.key = key
+        self.owner = owner_of(key)
+        self.is_own = bool(key == context.asset_key)
         self.input = given
         self._node = dagster_internals.upstream_node(context, key)
         self.metadata: Mapping[str, Any] = self._node.metadata if self._node is not None else {}
         self.partitions_def = self._node.partitions_def if self._node is not None else None
         self.manager = self._manager(manager)
         self.is_local = isinstance(self.manager, FencedPartitionIOManager) and _same_file(self.manager, manager)
-
-    @property
-    def owner(self) -> str:
-        """The asset as the ledger names it."""
-        return owner_of(self.key)
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is the past of the asset that is being built."""
-        return bool(self.key == self._context.asset_key)
+        self._refuse_foreign_sql()
+        self._is_alike = self.partitions_def == windows.definition
+        self.keys = lru_cache(_REMEMBERED)(self._find_keys)
+        self.slices = lru_cache(_REMEMBERED)(self._find_slices)
 
     @cached_property
     def table(self) -> TableName:
@@ -94,46 +103,58 @@ class Source:
         """It as an error names it."""
         return Where(asset=self.owner, table=str(self.table))
 
-    def keys(self, key: str) -> tuple[str, ...]:
-        """Its partitions that one partition reads, in order; none for an asset without partitions.
+    def _find_keys(self, key: str) -> tuple[str, ...]:
+        """The partitions that one partition reads.
 
         Raises:
             ConfigurationError: The partition mapping asks for partitions that its asset cannot have.
         """
-        definition = self._context.assets_def.partitions_def
         if self.partitions_def is None:
             return ()
-        if not self.is_own and self.partitions_def == definition and self._is_identity:
-            return (key,)
+        if self._is_alike:
+            if not self.is_own and self._is_identity:
+                return (key,)
+            if self._mapping is not None and (among := self._windows.shifted(key, self._mapping)) is not None:
+                return among
         found, nonexistent = dagster_internals.upstream_keys(self._context, self.key, key)
         if nonexistent and not self.is_own:
             raise ConfigurationError(
                 f"partition {key!r} reads {_shown(nonexistent)} of {self.owner}, which has no such partition",
                 remedy="wait until its partitions are there, correct the partition mapping, or allow it:"
                 " TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)",
-                **self.where,
             )
         return found
 
     @cached_property
-    def _is_identity(self) -> bool:
-        mapping = self._context.assets_def.get_partition_mapping_for_dep(self.key)
-        return mapping is None or isinstance(mapping, dg.IdentityPartitionMapping)
+    def _mapping(self) -> dg.PartitionMapping | None:
+        found: dg.PartitionMapping | None = self._context.assets_def.get_partition_mapping_for_dep(self.key)
+        return found
 
-    def slices(self, key: str) -> tuple[PartitionSlice, ...]:
-        """The slices that one partition reads; the whole table, of an asset without partitions."""
+    @property
+    def _is_identity(self) -> bool:
+        return self._mapping is None or isinstance(self._mapping, dg.IdentityPartitionMapping)
+
+    def _find_slices(self, key: str) -> tuple[PartitionSlice, ...]:
+        """The slices that one partition reads; of what lies elsewhere, nobody needs to know which rows they are."""
         if self.partitions_def is None:
             return (partitions.whole_table(self.table, self.owner),)
+        if not self.is_local:
+            return tuple(
+                PartitionSlice(table=self.table, partition_key=found, owner=self.owner) for found in self.keys(key)
+            )
         return partitions.slices_of_keys(
             self.table,
             self.owner,
             partitions_def=self.partitions_def,
             keys=self.keys(key),
             partition_expr=self.metadata.get(partitions.PARTITION_EXPR),
+            windows=self._windows if self._is_alike else None,
         )
 
     def reads(self, key: str) -> tuple[Read, ...]:
-        """The slices that one partition reads, for the swap to look up."""
+        """The slices of this database that one partition reads, for the swap to look up."""
+        if not self.is_local:
+            return ()
         required = self.input is not None and not self.input.allow_missing
         return tuple(Read(slice_=slice_, required=required) for slice_ in self.slices(key))
 
@@ -176,32 +197,34 @@ class Source:
         return frames.load(opened, (table, slices, columns), wanted, self.where)
 
     def load_elsewhere(self, key: str) -> Any:
-        """Load what one partition reads from the IO manager that has it."""
+        """Load what one partition reads from the IO manager that has it.
+
+        Where it reads none, other IO managers than ours would not know what to make of that.
+        """
         keys = self.keys(key)
-        if self.partitions_def is not None and not keys:
+        if self.partitions_def is not None and not keys and not isinstance(self.manager, FencedPartitionIOManager):
             return None
-        wanted = self.input.annotation if self.input is not None else Any
-        known = isinstance(wanted, type)
-        of_range = len(keys) > 1
-        upstream = dg.build_output_context(
-            asset_key=self.key,
-            definition_metadata=dict(self.metadata),
-            partition_key=keys[0] if len(keys) == 1 else None,
-            asset_partition_key_range=dg.PartitionKeyRange(keys[0], keys[-1]) if of_range else None,
-            asset_partitions_def=self.partitions_def,
-        )
-        context = dg.build_input_context(
-            name=self.input.name if self.input is not None else None,
-            asset_key=self.key,
-            upstream_output=upstream,
-            dagster_type=dg.PythonObjectDagsterType(wanted) if known else None,
-            definition_metadata={"columns": self.input.columns} if self.input and self.input.columns else None,
-            partition_key=keys[0] if len(keys) == 1 else None,
-            asset_partition_key_range=dg.PartitionKeyRange(keys[0], keys[-1]) if of_range else None,
-            asset_partitions_def=self.partitions_def,
-            instance=self._context.instance,
+        context = dagster_internals.input_context(
+            self._context,
+            self.key,
+            keys if self.partitions_def is not None else None,
+            name=self.name,
+            wanted=self.input.annotation if self.input is not None else Any,
+            metadata={"columns": self.input.columns} if self.input and self.input.columns else None,
         )
         return self.manager.load_input(context)
+
+    def _refuse_foreign_sql(self) -> None:
+        """Refuse SQL text over another database, which would be run in this one, over what has the same name here."""
+        if self.input is None or self.is_local or not isinstance(self.manager, FencedPartitionIOManager):
+            return
+        if frames.is_sql(self.input.annotation):
+            raise ConfigurationError(
+                f"input {self.input.name!r} is wanted as SQL text, but lies in another database, that of"
+                f" {self.input.input_manager_key!r}",
+                remedy="annotate it as duckdb.DuckDBPyRelation or as a frame",
+                asset=owner_of(self._context.asset_key),
+            )
 
     def _manager(self, own: FencedPartitionIOManager) -> Any:
         if self.input is not None and self.input.input_manager_key is not None:

@@ -31,8 +31,8 @@ class Warehouse:
     def io_manager(self, **settings):
         return FencedPartitionIOManager(**{"database": self.path, **settings})
 
-    def materialize(self, *assets, key=None, keys=None, resources=None, tags=None, **options):
-        """Materialize assets for one partition key, or for a range of them in one run."""
+    def materialize(self, *assets, key=None, keys=None, resources=None, tags=None, config=None, **options):
+        """Materialize assets for one partition key, or for a range of them in one run; config by name of the step."""
         given = list(assets)
         tags = {**(tags or {}), **({RANGE_START: keys[0], RANGE_END: keys[1]} if keys else {})}
         return dg.materialize(
@@ -41,7 +41,10 @@ class Warehouse:
             instance=self.instance,
             resources={"io_manager": self.io_manager(), **(resources or {})},
             tags=tags,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            run_config={
+                "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+                "ops": {name: {"config": chosen} for name, chosen in (config or {}).items()},
+            },
             **options,
         )
 
