@@ -150,7 +150,7 @@ def _asset_key(
             raise ConfigurationError("both a key and its parts are given", remedy="give key, or name and key_prefix")
         return dg.AssetKey.from_coercible(key)
     parts = [prefix] if isinstance(prefix, str) else list(prefix or ())
-    return dg.AssetKey([*parts, name or getattr(function, "__name__", type(function).__name__)])
+    return dg.AssetKey([*parts, name or str(getattr(function, "__name__", type(function).__name__))])
 
 
 _NOT_TAKEN = {

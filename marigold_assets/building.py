@@ -287,7 +287,10 @@ class _Building:
         entry = self._standing.entry_of(key)
         if entry is None:
             return False
-        self._report(Receipt(entry=entry), report.UNCHANGED, None)
+        if self._standing.is_reported(entry):
+            self._standing.note(entry)
+        else:
+            self._report(Receipt(entry=entry), report.UNCHANGED, None)
         return True
 
     def _report(self, receipt: Receipt, outcome: str, made: _Made | None) -> None:
@@ -397,7 +400,7 @@ def _keys_of(context: dg.AssetExecutionContext) -> list[str]:
         keys = list(context.partition_keys)
     except Exception as error:
         raise ConfigurationError(
-            f"the partitions of the run are not those of the asset any more: {error}",
+            f"the partitions of the run are not those of the asset: {error}",
             remedy="launch the run again for partitions that the asset has",
         ) from error
     return keys

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from marigold_assets import frames
+from marigold_assets import dagster_internals, frames
 from marigold_assets.attempt import owner_of, shown_keys
 from marigold_assets.errors import ConfigurationError, MarigoldError
 from marigold_assets.one_key import PartitionContext
@@ -67,7 +67,8 @@ def call(
     if choices.config is not None:
         given["config"] = choices.config
     try:
-        value = recipe.function(**given)
+        with dagster_internals.seen_as(narrowed):
+            value = recipe.function(**given)
     except MarigoldError:
         raise
     except dg.Failure as failure:  # such as that of a FencedPartitionResource, which says what it was about

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -22,6 +23,7 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.definitions.resource_annotation import get_resource_args
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata, generate_event_batch_id
+from dagster._core.execution.context.compute import current_execution_context
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan import execute_step
 from dagster._core.storage.dagster_run import assets_are_externally_managed
@@ -84,6 +86,16 @@ def upstream_keys(
         found = mapping.get_upstream_mapped_partitions_result_for_partitions(wanted, partitions_def, upstream_def)
         missing = found.required_but_nonexistent_subset
         return tuple(found.partitions_subset.get_partition_keys()), tuple(missing.get_partition_keys())
+
+
+@contextmanager
+def seen_as(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Have ``AssetExecutionContext.get()`` return this context."""
+    token = current_execution_context.set(context)
+    try:
+        yield
+    finally:
+        current_execution_context.reset(token)
 
 
 def input_context(
