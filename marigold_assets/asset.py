@@ -150,7 +150,7 @@ def _asset_key(
             raise ConfigurationError("both a key and its parts are given", remedy="give key, or name and key_prefix")
         return dg.AssetKey.from_coercible(key)
     parts = [prefix] if isinstance(prefix, str) else list(prefix or ())
-    return dg.AssetKey([*parts, name or function.__name__])
+    return dg.AssetKey([*parts, name or str(getattr(function, "__name__", type(function).__name__))])
 
 
 _NOT_TAKEN = {
@@ -201,14 +201,15 @@ def _one_before(partitions_def: dg.PartitionsDefinition[Any]) -> dg.PartitionMap
         return back
     if isinstance(partitions_def, dg.MultiPartitionsDefinition) and partitions_def.has_time_window_dimension:
         time = partitions_def.time_window_dimension.name
-        return dg.MultiPartitionMapping(
-            {
-                dimension.name: dg.DimensionPartitionMapping(
-                    dimension.name, back if dimension.name == time else dg.IdentityPartitionMapping()
-                )
-                for dimension in partitions_def.partitions_defs
-            }
-        )
+        same = dg.IdentityPartitionMapping()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Class `MultiPartitionMapping`", category=dg.BetaWarning)
+            return dg.MultiPartitionMapping(
+                {
+                    one.name: dg.DimensionPartitionMapping(one.name, back if one.name == time else same)
+                    for one in partitions_def.partitions_defs
+                }
+            )
     raise ConfigurationError(
         "a chain needs partitions in time, or nothing says which is the previous one",
         remedy="use a time partitions definition, or leave out the parameter 'previous'",

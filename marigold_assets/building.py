@@ -15,13 +15,14 @@ from typing import Any
 
 import dagster as dg
 import duckdb
+import pyarrow as pa
 
 from marigold_assets import dagster_internals, frames, partitions, report
 from marigold_assets.attempt import explained, owner_of, shown_keys
 from marigold_assets.calling import Returned, call
 from marigold_assets.errors import ConfigurationError, RestatedPastError, Where
 from marigold_assets.events import EventWriter
-from marigold_assets.inputs import Source, missing_past, refuse_missing
+from marigold_assets.inputs import Source, look_up, look_up_elsewhere, missing_past, refuse_missing
 from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.lineage import Code
 from marigold_assets.model import (
@@ -164,7 +165,7 @@ class _Building:
     def _read(self, opened: KeptDuckDBStore, key: str) -> tuple[dict[str, Any], tuple[InputPartition, ...]]:
         """What the function needs for one key, and which inputs it was read from, in one snapshot."""
         with opened.snapshot():
-            inputs = self._look_up(opened, [key])
+            inputs = look_up(opened, self._sources, [key])
             refuse_missing(key, self._inputs, inputs, self._slice(key).where)
             self._refuse_restated_past(opened, key)
             arguments = {
@@ -226,7 +227,14 @@ class _Building:
             else source.load_elsewhere(keys[0])
             for source in self._inputs
         }
-        returned = self._call(keys, arguments)
+        with opened.lent():
+            returned = self._call(keys, arguments)
+            if isinstance(returned.value, pa.RecordBatchReader):  # perhaps of the connection that is to swap
+                if len(keys) > 1:
+                    returned.value.close()
+                    self._give_up_many_keys(returned.value)
+                    return None
+                returned = replace(returned, value=frames.spooled(returned.value))
         query = opened.query_of(returned.value) if isinstance(returned.value, duckdb.DuckDBPyRelation) else None
         rows = frames.to_rows(returned.value, self._slice(keys[0]).where) if query is None else query
         if not isinstance(rows, Query):
@@ -234,11 +242,11 @@ class _Building:
                 self._give_up_many_keys(returned.value)
                 return None
             self.verdicts.add(keys[0], returned.checks)
-            found = self._look_up(opened, keys)
+            found = look_up(opened, self._sources, keys)
             refuse_missing(keys[0], self._inputs, found, self._slice(keys[0]).where)
             return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=tuple(found.values()))
         self.verdicts.add(keys[0], returned.checks)
-        inputs = tuple(self._look_up_elsewhere(keys))
+        inputs = tuple(look_up_elsewhere(self._sources, keys))
         reads: dict[str | None, tuple[Read, ...]] = {
             str(key): tuple(read for source in self._sources for read in source.reads(key)) for key in keys
         }
@@ -285,7 +293,10 @@ class _Building:
         entry = self._standing.entry_of(key)
         if entry is None:
             return False
-        self._report(Receipt(entry=entry), report.UNCHANGED, None)
+        if self._standing.is_reported(entry):
+            self._standing.note(entry)
+        else:
+            self._report(Receipt(entry=entry), report.UNCHANGED, None)
         return True
 
     def _report(self, receipt: Receipt, outcome: str, made: _Made | None) -> None:
@@ -351,17 +362,6 @@ class _Building:
         )
         return slice_
 
-    def _look_up(self, opened: KeptDuckDBStore, keys: Sequence[str]) -> dict[tuple[str, str | None], InputPartition]:
-        """What the inputs of some keys hold now; unknown where they lie elsewhere."""
-        slices = [s for source in self._sources if source.is_local for key in keys for s in source.slices(key)]
-        found = (*opened.inputs(list(dict.fromkeys(slices))), *self._look_up_elsewhere(keys))
-        return {(one.owner, one.partition_key): one for one in found}
-
-    def _look_up_elsewhere(self, keys: Sequence[str]) -> Iterator[InputPartition]:
-        for source in self._sources:
-            for slice_ in [s for key in keys for s in source.slices(key)] if not source.is_local else ():
-                yield InputPartition(owner=slice_.owner, partition_key=slice_.partition_key, content_hash=None)
-
     def _upstream_keys(self, name: str, keys: Sequence[str]) -> Sequence[str]:
         """The partitions of an input that some keys read."""
         names = self._context.assets_def.keys_by_input_name
@@ -409,7 +409,7 @@ def _keys_of(context: dg.AssetExecutionContext) -> list[str]:
         keys = list(context.partition_keys)
     except Exception as error:
         raise ConfigurationError(
-            f"the partitions of the run are not those of the asset any more: {error}",
+            f"the partitions of the run are not those of the asset: {error}",
             remedy="launch the run again for partitions that the asset has",
         ) from error
     return keys

@@ -71,6 +71,12 @@ def call(
             value = recipe.function(**given)
     except MarigoldError:
         raise
+    except dg.Failure as failure:  # such as that of a FencedPartitionResource, which says what it was about
+        cause = failure.__cause__
+        if not isinstance(cause, MarigoldError):
+            raise
+        cause.problem += f" (within the function of asset {owner_of(context.asset_key)!r}, {shown_keys(keys)!r})"
+        raise cause from None
     except Exception as error:
         error.add_note(
             f"Raised for asset {owner_of(context.asset_key)!r}, partition {shown_keys(keys)!r}. The partitions before"

@@ -257,11 +257,15 @@ def _polars_frame(table: pa.Table) -> Any:
 
 
 def _load_reader(store: PartitionStore, arguments: ReadArguments) -> pa.RecordBatchReader:
-    """A stream over a private copy on disk: memory stays flat, and nobody waits for user code to end."""
+    with store.scan(*arguments) as reader:
+        return spooled(reader)
+
+
+def spooled(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """A stream over a private copy on disk: memory stays flat, and nobody waits for whoever reads it."""
     with ExitStack() as until_read:
         spool = until_read.enter_context(tempfile.TemporaryFile(prefix="marigold-"))
-        with store.scan(*arguments) as reader, pa.ipc.new_stream(spool, reader.schema) as sink:
-            schema = reader.schema
+        with pa.ipc.new_stream(spool, reader.schema) as sink:
             for batch in reader:
                 sink.write_batch(batch)
         spool.seek(0)
@@ -271,7 +275,7 @@ def _load_reader(store: PartitionStore, arguments: ReadArguments) -> pa.RecordBa
         with spool, pa.ipc.open_stream(spool) as stream:
             yield from stream
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
 _SQL = "str (SQL)"

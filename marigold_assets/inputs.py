@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -240,9 +240,25 @@ class Source:
         )
 
 
-def refuse_missing(
-    key: str, sources: Sequence[Source], found: Mapping[tuple[str, str | None], InputPartition], where: Where
-) -> None:
+Found = Mapping[tuple[str, str | None], InputPartition]
+"""What input partitions hold, by owner and partition."""
+
+
+def look_up(store: PartitionStore, sources: Sequence[Source], keys: Sequence[str]) -> Found:
+    """What the inputs of some partitions hold now; unknown where they lie elsewhere."""
+    slices = [s for source in sources if source.is_local for key in keys for s in source.slices(key)]
+    found = (*store.inputs(list(dict.fromkeys(slices))), *look_up_elsewhere(sources, keys))
+    return {(one.owner, one.partition_key): one for one in found}
+
+
+def look_up_elsewhere(sources: Sequence[Source], keys: Sequence[str]) -> Iterator[InputPartition]:
+    """The inputs of some partitions that lie elsewhere, of which nobody knows what they hold."""
+    for source in sources:
+        for slice_ in [] if source.is_local else [s for key in keys for s in source.slices(key)]:
+            yield InputPartition(owner=slice_.owner, partition_key=slice_.partition_key, content_hash=None)
+
+
+def refuse_missing(key: str, sources: Sequence[Source], found: Found, where: Where) -> None:
     """Refuse to compute a partition from input partitions that were never materialized.
 
     Args:

@@ -29,10 +29,16 @@ class Code:
 
     def declared_same(self, entry: LedgerEntry) -> bool:
         """Whether its author calls the code that has built it the same; undeclared, whether it is."""
+        return self.difference(entry) is None
+
+    def difference(self, entry: LedgerEntry) -> str | None:
+        """What else has built what an entry tells of, if anything."""
         found = entry.provenance
-        if found.config_hash != self.config_hash or found.code_version != self.version:
-            return False
-        return self.version is not None or found.code_fingerprint == self.fingerprint
+        if found.code_version != self.version:
+            return f"code version {found.code_version!r}, which is {self.version!r} now"
+        if self.version is None and found.code_fingerprint != self.fingerprint:
+            return "other code"
+        return None if found.config_hash == self.config_hash else "another config"
 
 
 def same_inputs(recorded: Iterable[InputPartition], present: Iterable[InputPartition], *, unknown: bool) -> bool:
@@ -75,8 +81,8 @@ def first_restated(
         entry = heads.get(key)
         if entry is None:
             continue
-        if not code.declared_same(entry):
-            return key, f"code version {entry.provenance.code_version!r}, which is {code.version!r} now"
+        if (other := code.difference(entry)) is not None:
+            return key, other
         for read in entry.provenance.inputs:
             now = inputs.get((read.owner, read.partition_key))
             if read.content_hash and now and compare(read.content_hash, now) is Comparison.DIFFERENT:

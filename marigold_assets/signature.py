@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
+import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -49,6 +52,10 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     Raises:
         ConfigurationError: It cannot be called with one key's inputs and return one key's rows.
     """
+    if not inspect.isfunction(function):
+        raise ConfigurationError(
+            f"{function!r} is no function", remedy="define one by def, and call from it what computes the rows"
+        )
     name = function.__name__
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
@@ -84,11 +91,19 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     resources = {
         key: annotation for key, annotation in named.items() if dagster_internals.is_resource_annotation(annotation)
     }
+    inputs = {key: annotation for key, annotation in named.items() if key not in resources}
+    for parameter in parameters:
+        if parameter.name in inputs and parameter.default is not parameter.empty and parameter.default is not None:
+            raise ConfigurationError(
+                f"the parameter {parameter.name!r} of {name!r} has a default value, which is never used: it is the"
+                " asset of that name",
+                remedy="take the value from the config, or from around the function",
+            )
     return Signature(
         context=context,
         config=config,
         resources=resources,
-        inputs={key: annotation for key, annotation in named.items() if key not in resources},
+        inputs={key: _plain(annotation) for key, annotation in inputs.items()},
         returns=hints.get("return", Any),
     )
 
@@ -97,11 +112,20 @@ def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Annotations as objects, also where they are text; what cannot be evaluated is named."""
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise ConfigurationError(
             f"an annotation of {function.__name__!r} cannot be evaluated: {error}",
             remedy="import the type at run time, outside of 'if TYPE_CHECKING'",
         ) from None
+
+
+def _plain(annotation: Any) -> Any:
+    """An annotation without what ``Annotated`` says beside it."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _plain(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
+        return functools.reduce(operator.or_, map(_plain, typing.get_args(annotation)))
+    return annotation
 
 
 def dagster_signature(config: type[dg.Config]) -> inspect.Signature:

@@ -96,6 +96,20 @@ class Standing:
             stands = self._code.built(head) and (known or (not now and self._has_lost_its_event(head)))
         return head if stands else None
 
+    def is_reported(self, entry: LedgerEntry) -> bool:
+        """Whether an earlier attempt of this step has reported what a partition holds: once is enough for a run."""
+        return entry.swap_id in self._reported
+
+    @cached_property
+    def _reported(self) -> frozenset[str | None]:
+        if not self._context.retry_number:
+            return frozenset()
+        kind = dg.DagsterEventType.ASSET_MATERIALIZATION
+        logged = self._context.instance.all_logs(self._context.run.run_id, of_type=kind)
+        events = [log.dagster_event.step_materialization_data.materialization for log in logged if log.dagster_event]
+        own = self._context.asset_key
+        return frozenset((event.tags or {}).get(report.SWAP_ID) for event in events if event.asset_key == own)
+
     def note(self, entry: LedgerEntry) -> None:
         """Take note of what a partition holds now."""
         key = str(entry.partition_key)

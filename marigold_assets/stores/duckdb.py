@@ -342,6 +342,17 @@ class KeptDuckDBStore(DuckDBStore):
                 return session.connection.from_arrow(rows)
             return session.relation("relation", f"SELECT * FROM ({query}) AS {self._marker}")  # noqa: S608 - quoted
 
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """While a function works with relations: as anywhere else, its queries find frames by their variable's name."""
+        with self._opening.reading() as session:
+            session.find_frames(wanted=True)
+        try:
+            yield
+        finally:
+            with self._opening.reading() as session:
+                session.find_frames(wanted=False)
+
     def query_of(self, relation: duckdb.DuckDBPyRelation) -> Query | None:
         """The SQL of a relation that was derived from :meth:`relation`, to be swapped without fetching its rows.
 

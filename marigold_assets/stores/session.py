@@ -145,6 +145,10 @@ class Session:
             self.connection.execute("SET python_enable_replacements = false")
         self._set_zone(timezone)
 
+    def find_frames(self, *, wanted: bool) -> None:
+        """Have queries see Python variables as tables, or not."""
+        self.connection.execute(f"SET python_enable_replacements = {str(wanted).lower()}")
+
     @property
     def zone(self) -> str:
         """The zone that was configured."""

@@ -64,7 +64,9 @@ class TodayAndLastWeek(dg.PartitionMapping):
         wanted = []
         for key in downstream_partitions_subset.get_partition_keys():
             at = pd.Timestamp(key)
-            wanted += [str(moment.date()) for moment in (at - pd.Timedelta(days=7), at) if moment >= pd.Timestamp(day(1))]
+            wanted += [
+                str(moment.date()) for moment in (at - pd.Timedelta(days=7), at) if moment >= pd.Timestamp(day(1))
+            ]
         from dagster._core.definitions.partitions.mapping import UpstreamPartitionsResult
 
         return UpstreamPartitionsResult(
@@ -74,7 +76,6 @@ class TodayAndLastWeek(dg.PartitionMapping):
 
     def get_downstream_partitions_for_partitions(self, *args, **kwargs):
         raise NotImplementedError
-
 
 
 def back(days):
@@ -157,7 +158,7 @@ def test_so_it_does_where_another_io_manager_has_the_input(warehouse, tmp_path):
 
 
 class Other:
-    """Another file, in which ``orders`` lies with other rows than in the asset's own, which has a table of that name."""
+    """Another file, in which ``orders`` has other rows than the table of that name in the asset's own file."""
 
     def __init__(self, warehouse, tmp_path, **settings):
         self.manager = FencedPartitionIOManager(database=str(tmp_path / "other.duckdb"), **settings)
@@ -187,9 +188,7 @@ def test_an_input_in_another_file_comes_from_there(warehouse, tmp_path, annotati
     copied.__annotations__ = {"upstream": annotation}
     ins = {"upstream": dg.AssetIn("orders", input_manager_key="other")}
     asset = partitioned_asset(partitions_def=DAYS, partition_expr="day", ins=ins, keys_per_statement=together)(copied)
-    warehouse.materialize(
-        other.orders, asset, keys=(day(2), day(4)), selection=["copied"], resources=other.resources
-    )
+    warehouse.materialize(other.orders, asset, keys=(day(2), day(4)), selection=["copied"], resources=other.resources)
     factor = 2 if annotation in {pd.DataFrame, pl.LazyFrame} else 1
     assert warehouse.rows("SELECT cents FROM public.copied ORDER BY ALL") == [(factor * (100 + n),) for n in (2, 3, 4)]
     assert [inputs_of(warehouse, "copied", day(n)) for n in (2, 3, 4)] == [[("orders", day(n))] for n in (2, 3, 4)]
@@ -239,9 +238,7 @@ def test_an_input_in_another_schema_of_the_same_file_is_read_in_place(warehouse)
     def staged(context: dg.AssetExecutionContext) -> pd.DataFrame:
         return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "cents": [7]})
 
-    @partitioned_asset(
-        partitions_def=DAYS, partition_expr="day", ins={"orders": dg.AssetIn(input_manager_key="other")}
-    )
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day", ins={"orders": dg.AssetIn(input_manager_key="other")})
     def copied(orders: duckdb.DuckDBPyRelation):
         return orders
 
@@ -344,7 +341,9 @@ def test_weeks_of_days_and_days_of_hours_are_summed(warehouse):
     def daily(context, clicks: pl.DataFrame):
         return pl.DataFrame({"day": [clicks["at"].min()], "n": [clicks["n"].sum()]})
 
-    @partitioned_asset(partitions_def=dg.WeeklyPartitionsDefinition("2023-12-31", end_date="2024-01-14"), partition_expr="week")
+    @partitioned_asset(
+        partitions_def=dg.WeeklyPartitionsDefinition("2023-12-31", end_date="2024-01-14"), partition_expr="week"
+    )
     def weekly(context, orders: pd.DataFrame):
         start = context.partition_time_window.start.replace(tzinfo=None)
         return pd.DataFrame({"week": [start], "cents": [orders["cents"].sum()]})
