@@ -1,7 +1,8 @@
 """The code location of the tests of chains: a small root, chains over it, and independent days, that obey files.
 
 A file ``<place>@<asset>@<key>`` in the test's room is an order, carried out once by whoever comes there first:
-``kill step``, ``kill worker``, ``raise``, ``hold``, or ``kill worker in <seconds>``. Every call of a function is noted.
+``kill step``, ``kill worker``, ``raise``, ``hold``, or ``kill worker in <seconds>``. ``seconds@<asset>`` says how long
+every call of a function takes, and every call is noted.
 """
 
 # No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
@@ -67,10 +68,13 @@ def wait_while(condition) -> None:
 
 def note(asset: str, context: dg.AssetExecutionContext) -> None:
     """Note a call, and do what is ordered for it."""
-    line = f"{context.partition_key} {context.run.run_id} {os.getpid()}\n".encode()
+    line = f"{context.partition_key} {context.run.run_id} {CODE_VERSION}\n".encode()
     descriptor = os.open(ROOM / f"calls@{asset}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, line)
     os.close(descriptor)
+    pace = ROOM / f"seconds@{asset}"
+    if pace.exists():
+        time.sleep(float(pace.read_text(encoding="utf-8")))
     obey("function", asset, context.partition_key)
 
 
@@ -111,13 +115,13 @@ def chain(name: str, **options):
     """Totals by product up to each day: one row a product that was ever sold, so that row counts differ."""
 
     @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version=CODE_VERSION, name=name, **options)
-    def totals(
-        context: dg.AssetExecutionContext, orders: pd.DataFrame, previous: pd.DataFrame | None
-    ) -> pd.DataFrame:
+    def totals(context: dg.AssetExecutionContext, orders: pd.DataFrame, previous: pd.DataFrame | None) -> pd.DataFrame:
         note(name, context)
         known = orders if previous is None else pd.concat([previous, orders])
-        return known.groupby("product", as_index=False).agg(cents=("cents", "sum")).assign(
-            day=pd.Timestamp(context.partition_key)
+        return (
+            known.groupby("product", as_index=False)
+            .agg(cents=("cents", "sum"))
+            .assign(day=pd.Timestamp(context.partition_key))
         )
 
     return totals
@@ -152,7 +156,7 @@ def days(name: str, **options):
 KILLED = [(chain if number % 2 else sql_chain)(f"killed_{number}") for number in range(10)]
 CHAINS = {
     name: chain(name)
-    for name in ("whole", "failing", "repeated", "refilled", "relaunched", "canceled", "by_job", "redeployed", "paused")
+    for name in ("whole", "failing", "repeated", "refilled", "terminated", "canceled", "by_job", "redeployed", "paused")
 }
 STEP_RETRIED = chain("step_killed", retry_policy=dg.RetryPolicy(max_retries=1))
 INDEPENDENT = days("independent", backfill_policy=dg.BackfillPolicy.multi_run(20))
@@ -164,8 +168,10 @@ defs = dg.Definitions(
         dg.define_asset_job("orders_together", selection=[orders], executor_def=dg.in_process_executor),
         dg.define_asset_job("whole_together", selection=[CHAINS["whole"]], executor_def=dg.in_process_executor),
         dg.define_asset_job("sql_whole_together", selection=[SQL_WHOLE], executor_def=dg.in_process_executor),
+        dg.define_asset_job(
+            "redeployed_together", selection=[CHAINS["redeployed"]], executor_def=dg.in_process_executor
+        ),
         dg.define_asset_job("by_job_alone", selection=[CHAINS["by_job"]]),
-        dg.define_asset_job("paused_together", selection=[CHAINS["paused"]], executor_def=dg.in_process_executor),
     ],
     resources={"io_manager": MortalIOManager(database=str(ROOM / "warehouse.duckdb"), schema="shop")},
 )

@@ -320,11 +320,11 @@ class Rig:
     def let_go(self, asset: str, day: str) -> None:
         (self.room / f"go@{asset}@{day}").touch()
 
-    def calls(self, asset: str) -> list[tuple[str, str]]:
-        """Day and run of every call of an asset's function."""
+    def calls(self, asset: str) -> list[tuple[str, str, str]]:
+        """Day, run and code version of every call of an asset's function."""
         noted = self.room / f"calls@{asset}"
         lines = noted.read_text(encoding="utf-8").splitlines() if noted.exists() else []
-        return [(day, run) for day, run, _ in map(str.split, lines)]
+        return [(day, run, version) for day, run, version in map(str.split, lines)]
 
     # --- backfills ---
 
@@ -343,7 +343,9 @@ class Rig:
         return list(self.instance.get_runs(filters=filters, ascending=True))
 
     def await_end(self, run_id: str, seconds: float = PATIENCE_SECONDS) -> dg.DagsterRunStatus:
-        wait_for(lambda: self.instance.get_run_by_id(run_id).is_finished, f"run {run_id} to end\n{self.logs()}", seconds)
+        wait_for(
+            lambda: self.instance.get_run_by_id(run_id).is_finished, f"run {run_id} to end\n{self.logs()}", seconds
+        )
         return self.status(run_id)
 
     # --- looking ---
