@@ -156,14 +156,27 @@ def days(name: str, **options):
 KILLED = [(chain if number % 2 else sql_chain)(f"killed_{number}") for number in range(10)]
 CHAINS = {
     name: chain(name)
-    for name in ("whole", "failing", "repeated", "refilled", "terminated", "canceled", "by_job", "redeployed", "paused")
+    for name in (
+        "whole",
+        "failing",
+        "repeated",
+        "refilled",
+        "terminated",
+        "canceled",
+        "by_job",
+        "redeployed",
+        "paused",
+        "renewed",
+    )
 }
+# One run a day, although the order of days is more than Dagster keeps in the backfill of a job.
+DAILY = chain("by_job_daily", backfill_policy=dg.BackfillPolicy.multi_run(1))
 STEP_RETRIED = chain("step_killed", retry_policy=dg.RetryPolicy(max_retries=1))
 INDEPENDENT = days("independent", backfill_policy=dg.BackfillPolicy.multi_run(20))
 SQL_WHOLE = sql_chain("sql_whole")
 
 defs = dg.Definitions(
-    assets=[orders, *KILLED, *CHAINS.values(), STEP_RETRIED, INDEPENDENT, SQL_WHOLE],
+    assets=[orders, *KILLED, *CHAINS.values(), DAILY, STEP_RETRIED, INDEPENDENT, SQL_WHOLE],
     jobs=[
         dg.define_asset_job("orders_together", selection=[orders], executor_def=dg.in_process_executor),
         dg.define_asset_job("whole_together", selection=[CHAINS["whole"]], executor_def=dg.in_process_executor),
@@ -171,7 +184,9 @@ defs = dg.Definitions(
         dg.define_asset_job(
             "redeployed_together", selection=[CHAINS["redeployed"]], executor_def=dg.in_process_executor
         ),
+        dg.define_asset_job("renewed_together", selection=[CHAINS["renewed"]], executor_def=dg.in_process_executor),
         dg.define_asset_job("by_job_alone", selection=[CHAINS["by_job"]]),
+        dg.define_asset_job("by_job_daily_alone", selection=[DAILY]),
     ],
     resources={"io_manager": MortalIOManager(database=str(ROOM / "warehouse.duckdb"), schema="shop")},
 )

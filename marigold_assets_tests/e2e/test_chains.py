@@ -253,33 +253,50 @@ def test_a_backfill_that_is_canceled_at_any_moment_keeps_whole_days_and_is_conti
     shop.assert_swapped_once("canceled")
 
 
-def test_a_job_backfill_of_a_chain_fails_at_once_where_it_is_out_of_order_and_succeeds_in_order(shop):
+def test_a_job_backfill_fails_at_once_where_a_chain_is_out_of_order_and_succeeds_in_order(shop):
     keys = KEYS[:4]
-    repository = {"repositoryLocationName": "e2e", "repositoryName": "__repository__"}
-    selector = {"partitionSetName": "by_job_alone_partition_set", "repositorySelector": repository}
     with shop.rig.user_interface() as launch:
-        params = {"selector": selector, "partitionNames": keys[::-1]}
-        backfill = launch(shop.helpers.LAUNCH_BACKFILL, backfillParams=params)["backfillId"]
+        whole = job_backfill(shop, launch, "by_job_alone", KEYS[::-1])
+        backfill = job_backfill(shop, launch, "by_job_daily_alone", keys[::-1])
         shop.rig.await_backfill(backfill)
-        runs = {run.tags["dagster/partition"]: run.run_id for run in shop.rig.runs_of(backfill)}
-        assert sorted(runs) == keys
-        assert len(shop.rig.runs_of(backfill)) == len(keys)  # and so no retries
-        built = sorted(key for key in keys if shop.rig.succeeded(runs[key]))
+        in_turn = shop.rig.runs_of(backfill)
+        runs = {run.tags["dagster/partition"]: run.run_id for run in in_turn}
+        assert [*runs] == keys[::-1]
+        assert len(in_turn) == len(keys)  # and so no retries
+        shop.helpers.wait_for(
+            lambda: all(shop.rig.instance.get_run_by_id(run).is_finished for run in runs.values()), ""
+        )
+        built = [key for key in keys if shop.rig.succeeded(runs[key])]
         # Two runs at a time, so that a late day may find the one before it there after all.
         assert built == keys[: len(built)]
         assert len(built) < len(keys)
         for key in keys[len(built) :]:
+            before = KEYS[KEYS.index(key) - 1]
             [failure] = shop.rig.events(runs[key], dg.DagsterEventType.STEP_FAILURE)
-            said = failure.event_specific_data.error_display_string.splitlines()[0]
-            for word in ("'by_job'", f"'{key}'", f"'{KEYS[KEYS.index(key) - 1]}'", "in order", "asset's own page"):
-                assert word in said
-            assert failure.event_specific_data.user_failure_data.metadata["marigold/error"].value == "missing_input"
-        assert shop.keys_called("by_job") == built
-        shop.assert_like("by_job", keys=built)
+            said = failure.event_specific_data.user_failure_data
+            assert said.metadata["marigold/error"].value == "missing_input"
+            for word in ("'by_job_daily'", f"'{key}'", f"'{before}'", "in order", "asset's own page"):
+                assert word in said.description.splitlines()[0]
+        assert sorted(shop.keys_called("by_job_daily")) == built
+        if built:
+            shop.assert_like("by_job_daily", keys=built)
         for key in keys[len(built) :]:
             assert shop.rig.succeeded(shop.reexecute(launch, runs[key], "ALL_STEPS"))
-    shop.assert_like("by_job", keys=keys)
-    shop.assert_swapped_once("by_job", keys=keys)
+        # Where the chain keeps its own policy, the range is one run, and thereby in order.
+        assert shop.rig.await_backfill(whole) is BulkActionStatus.COMPLETED_SUCCESS
+        assert len(shop.rig.runs_of(whole)) == 1
+    shop.assert_like("by_job_daily", keys=keys)
+    shop.assert_swapped_once("by_job_daily", keys=keys)
+    shop.assert_like("by_job")
+    shop.assert_swapped_once("by_job")
+
+
+def job_backfill(shop, launch, job, keys):
+    """Launch the backfill of a named job, as its page does."""
+    repository = {"repositoryLocationName": "e2e", "repositoryName": "__repository__"}
+    selector = {"partitionSetName": f"{job}_partition_set", "repositorySelector": repository}
+    params = {"selector": selector, "partitionNames": keys}
+    return launch(shop.helpers.LAUNCH_BACKFILL, backfillParams=params)["backfillId"]
 
 
 def test_a_paused_run_of_a_chain_is_refused_when_its_retry_has_built_on(shop):
@@ -353,3 +370,24 @@ def code_versions(shop):
     assert tags == noted
     assert sorted(noted) == KEYS
     return set(noted.values())
+
+
+def test_a_success_that_is_repeated_is_repeated_in_full_also_by_the_retry_of_its_repetition(shop):
+    keys, ends = KEYS[:6], (KEYS[0], KEYS[5])
+    # As Dagster's own button has it while the backfill goes on.
+    tags = {"dagster/backfill": "of several runs"}
+
+    def run(parent=None):
+        family = {} if parent is None else {"parent_run_id": parent, "root_run_id": first}
+        return shop.rig.run("renewed_together", ends, tags=tags, **family)
+
+    first = run()
+    assert shop.rig.succeeded(first)
+    shop.rig.order("function", "renewed", keys[2], "raise")
+    failed = run(first)
+    assert not shop.rig.succeeded(failed)
+    retry = run(failed)
+    assert shop.rig.succeeded(retry)
+    assert shop.keys_called("renewed") == [*keys, *keys[:3], *keys[2:]]
+    assert {head.run_id for head in shop.rig.store.heads(shop.rig.table("renewed")).values()} == {failed, retry}
+    shop.assert_like("renewed", keys=keys)
