@@ -93,7 +93,12 @@ class Fitting:
             fit = alignment.align(table, self.source, where=self.slice_.where, evolve=self.evolve, untyped=untyped)
         except SchemaMismatchError:
             return None  # raised by selection(): a swap that is already in, or fenced out, is told that first
-        return Alteration(fit=fit, table=table, marked=marked) if fit.alters_table else None
+        if not fit.alters_table:
+            return None
+        if self.known is not None:  # what is remembered may be old
+            self.known = None
+            return self.alteration()
+        return Alteration(fit=fit, table=table, marked=marked)
 
     def alter(self, alteration: Alteration) -> None:
         """Carry out an alteration.
@@ -101,7 +106,6 @@ class Fitting:
         Raises:
             MarigoldError: A value would be lost, or something depends on a column.
         """
-        self.known = None
         fit, types = alteration.fit, {column.name: column.type for column in alteration.table}
         open_still = {fold(column.name) for column in self.source if standin.has_nothing(column.type)}
         self._refuse_retyping_values(alteration.table, fit.retypings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from marigold_assets.model import InputPartition, PartitionSlice
+from marigold_assets.model import Column, InputPartition, PartitionSlice
 from marigold_assets.stores import ledger
 from marigold_assets.stores.measure import measure
 from marigold_assets.stores.predicate import predicate, zone_of
@@ -25,8 +25,9 @@ def found(session: Session, slices: Sequence[PartitionSlice], *, has_ledger: boo
         known = ledger.content_hashes(session.fenced, own[0].table, keys) if keys else {}
         hashes |= {slice_: known[slice_.partition_key] for slice_ in own if slice_.partition_key in known}
         unknown = [slice_ for slice_ in own if slice_.partition_key not in known]
-        if unknown and session.exists(own[0].table):
-            hashes |= _of_rows(session, unknown)
+        columns = session.table_columns(own[0].table) if unknown else None
+        if columns is not None:
+            hashes |= _of_rows(session, unknown, columns)
     return nothing(slices, hashes)
 
 
@@ -39,9 +40,10 @@ def nothing(
     )
 
 
-def _of_rows(session: Session, slices: Sequence[PartitionSlice]) -> Mapping[PartitionSlice, str]:
+def _of_rows(
+    session: Session, slices: Sequence[PartitionSlice], columns: Sequence[Column]
+) -> Mapping[PartitionSlice, str]:
     """The hashes of slices of one table that have rows; slices that are cut alike are measured together."""
-    columns = session.table_columns(slices[0].table) or ()
     alike: dict[object, list[PartitionSlice]] = {}
     for slice_ in slices:
         cut = tuple((type(c), c.expression) for c in slice_.conditions)

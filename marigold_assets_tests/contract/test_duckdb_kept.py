@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import duckdb
@@ -18,7 +19,7 @@ from marigold_assets.errors import (
     MissingTableError,
     StoreUnavailableError,
 )
-from marigold_assets.model import Attempt, FencingToken, Interval, PartitionSlice, SwapOptions, TableName
+from marigold_assets.model import Attempt, Equals, FencingToken, Interval, PartitionSlice, SwapOptions, TableName
 from marigold_assets.stores.base import Query
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.testing.confirmation import ConfirmationContract
@@ -178,6 +179,9 @@ def test_a_snapshot_does_not_see_what_a_rival_commits(duck, attempt, rival):
             assert kept.columns(TableName(schema="sales", name="other")) is None
             with pytest.raises(MissingTableError):
                 kept.read(TableName(schema="sales", name="other"))
+            of_nothing = replace(slice_of("a"), conditions=(Equals(expression="lower(nothing)", value="a"),))
+            with pytest.raises(ConfigurationError, match="nothing"):
+                kept.read(TABLE, [of_nothing])
             assert kept.read(TABLE).to_pylist() == before
             assert kept.query(TABLE, wanted)
         assert kept.read(TABLE).to_pylist() != before
@@ -239,6 +243,15 @@ def test_a_rival_that_changes_the_table_between_two_swaps_is_noticed(duck, attem
         else:
             swap(kept, attempt, {"b": [6]}, swap_id="2")
             assert kept.read(TABLE).to_pylist() == [{"key": "b", "value": 6}]
+
+
+def test_a_table_that_a_rival_made_grow_in_the_same_way_is_not_altered_again(duck, attempt, rival):
+    more = table_of([{"key": "b", "value": 7}]).append_column("more", [[8]])
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        rival.execute("ALTER TABLE sales.daily ADD COLUMN more BIGINT")
+        kept.swap([slice_of("b")], more, attempt=attempt, swap_id="2", options=SwapOptions(evolve=True))
+        assert kept.read(TABLE, [slice_of("b")])["more"].to_pylist() == [8]
 
 
 def test_a_table_grows_within_an_opening(duck, attempt):
