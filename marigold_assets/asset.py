@@ -219,7 +219,7 @@ def _one_before(partitions_def: dg.PartitionsDefinition[Any]) -> dg.PartitionMap
 def _input(name: str, annotation: Any, given: dg.AssetIn) -> Input:
     metadata = given.metadata or {}
     columns = metadata.get("columns")
-    if not frames.is_loadable_type(annotation):
+    if given.input_manager_key is None and not frames.is_loadable_type(annotation):
         raise ConfigurationError(
             f"parameter {name!r} is annotated as {annotation!r}, which no asset can be loaded as",
             remedy=f"annotate it as one of {frames.names_of_types()}, or leave the annotation out",

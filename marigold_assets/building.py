@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import dagster as dg
@@ -38,9 +39,11 @@ from marigold_assets.standing import BACKFILL_TAG, Standing
 from marigold_assets.stores.base import Query, Read, Rows
 from marigold_assets.stores.duckdb import DuckDBStore, KeptDuckDBStore
 from marigold_assets.verdicts import Verdicts
+from marigold_assets.windows import Windows
 
 STALE_PAST = "marigold/stale_previous"
 _KEYS_A_LOOK = 256  # whose ledger entries are held at a time
+_REMEMBERED = 1_024  # partitions whose slices are kept at hand
 _OPEN_SECONDS = 0.25  # then others have their turn at the database
 
 
@@ -84,6 +87,9 @@ class _Building:
         self._dagster_keys = {
             str(key): key for key in self._keys
         }  # multi-dimensional keys are strings with more to them
+        self._partition_expr = self._spec.metadata.get(partitions.PARTITION_EXPR)
+        self._windows = Windows(context.assets_def.partitions_def, self._keys)
+        self._slice = lru_cache(_REMEMBERED)(self._find_slice)
         self._sources = self._find_sources()
         self._inputs = [source for source in self._sources if source.input is not None]
         self._past = next((source for source in self._inputs if source.is_own), None)
@@ -345,13 +351,14 @@ class _Building:
 
     # --- what a key is -------------------------------------------------------------------------------------------
 
-    def _slice(self, key: str) -> PartitionSlice:
+    def _find_slice(self, key: str) -> PartitionSlice:
         [slice_] = partitions.slices_of_keys(
             self._table,
             self._owner,
             partitions_def=self._context.assets_def.partitions_def,
             keys=[key],
-            partition_expr=self._spec.metadata.get(partitions.PARTITION_EXPR),
+            partition_expr=self._partition_expr,
+            windows=self._windows,
         )
         return slice_
 
@@ -372,7 +379,9 @@ class _Building:
     def _find_sources(self) -> list[Source]:
         inputs = {given.name: given for given in self._recipe.inputs}
         names = self._context.assets_def.keys_by_input_name
-        return [Source(self._context, self._manager, key, inputs.get(name)) for name, key in names.items()]
+        return [
+            Source(self._context, self._manager, key, inputs.get(name), self._windows) for name, key in names.items()
+        ]
 
     def _swap_options(self) -> SwapOptions:
         where = Where(asset=self._owner, table=str(self._table))

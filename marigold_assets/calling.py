@@ -67,7 +67,7 @@ def call(
     if choices.config is not None:
         given["config"] = choices.config
     try:
-        with dagster_internals.seen_as(narrowed):
+        with dagster_internals.current_context(narrowed):
             value = recipe.function(**given)
     except MarigoldError:
         raise

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import dagster as dg
@@ -88,16 +90,6 @@ def upstream_keys(
         return tuple(found.partitions_subset.get_partition_keys()), tuple(missing.get_partition_keys())
 
 
-@contextmanager
-def seen_as(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Have ``AssetExecutionContext.get()`` return this context."""
-    token = current_execution_context.set(context)
-    try:
-        yield
-    finally:
-        current_execution_context.reset(token)
-
-
 def input_context(
     context: dg.AssetExecutionContext,
     upstream: dg.AssetKey,
@@ -141,6 +133,19 @@ def input_context(
     return made
 
 
+def windows_from(
+    definition: dg.TimeWindowPartitionsDefinition, start: datetime, count: int
+) -> tuple[dg.TimeWindow, ...]:
+    """So many windows of a definition, one after the other: what its partition keys are made of.
+
+    Args:
+        definition: The definition.
+        start: Start of the first window.
+        count: How many.
+    """
+    return tuple(islice(definition._iterate_time_windows(start.timestamp()), count))
+
+
 def is_resource_annotation(annotation: object) -> bool:
     """Whether Dagster takes a parameter with this annotation for a resource."""
 
@@ -148,6 +153,16 @@ def is_resource_annotation(annotation: object) -> bool:
 
     function.__annotations__ = {"wanted": annotation}
     return bool(get_resource_args(function))
+
+
+@contextmanager
+def current_context(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Have ``AssetExecutionContext.get()`` give another context within the block."""
+    token = current_execution_context.set(context)
+    try:
+        yield
+    finally:
+        current_execution_context.reset(token)
 
 
 def already_logged_output() -> dg.Output[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import dagster as dg
@@ -17,10 +17,12 @@ from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.model import InputPartition, PartitionSlice, TableName
 from marigold_assets.stores.base import PartitionStore, Read
 from marigold_assets.stores.duckdb import KeptDuckDBStore
+from marigold_assets.windows import Windows
 
 ALLOW_MISSING = "marigold/allow_missing"
 """Metadata of an input: whether partitions that were never materialized count as empty."""
 _MANY = 20
+_REMEMBERED = 1_024  # partitions whose input partitions are kept at hand: those of one opening, and the neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +52,20 @@ class Input:
 class Source:
     """An asset that the running step reads.
 
+    Attributes:
+        key: The asset.
+        owner: The asset as the ledger names it.
+        is_own: Whether it is the past of the asset that is being built.
+        is_local: Whether it lies in the database of the asset that is being built.
+        keys: Gives the partitions that one partition reads, in order; none of an asset without partitions.
+        slices: Gives the slices that one partition reads; the whole table, of an asset without partitions.
+
     Args:
         context: The context of the step.
         manager: The IO manager of the asset that is being built.
         key: The asset that is read.
         given: The input, or ``None`` for a mere dependency, which the function reads by itself, if at all.
+        windows: The windows of the partitions that are being built.
     """
 
     def __init__(
@@ -63,9 +74,13 @@ class Source:
         manager: FencedPartitionIOManager,
         key: dg.AssetKey,
         given: Input | None,
+        windows: Windows,
     ) -> None:
         self._context = context
+        self._windows = windows
         self.key = key
+        self.owner = owner_of(key)
+        self.is_own = bool(key == context.asset_key)
         self.input = given
         self._node = dagster_internals.upstream_node(context, key)
         self.metadata: Mapping[str, Any] = self._node.metadata if self._node is not None else {}
@@ -73,16 +88,9 @@ class Source:
         self.manager = self._manager(manager)
         self.is_local = isinstance(self.manager, FencedPartitionIOManager) and _same_file(self.manager, manager)
         self._refuse_foreign_sql()
-
-    @property
-    def owner(self) -> str:
-        """The asset as the ledger names it."""
-        return owner_of(self.key)
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is the past of the asset that is being built."""
-        return bool(self.key == self._context.asset_key)
+        self._is_alike = self.partitions_def == windows.definition
+        self.keys = lru_cache(_REMEMBERED)(self._find_keys)
+        self.slices = lru_cache(_REMEMBERED)(self._find_slices)
 
     @cached_property
     def table(self) -> TableName:
@@ -95,17 +103,19 @@ class Source:
         """It as an error names it."""
         return Where(asset=self.owner, table=str(self.table))
 
-    def keys(self, key: str) -> tuple[str, ...]:
-        """Its partitions that one partition reads, in order; none for an asset without partitions.
+    def _find_keys(self, key: str) -> tuple[str, ...]:
+        """The partitions that one partition reads.
 
         Raises:
             ConfigurationError: The partition mapping asks for partitions that its asset cannot have.
         """
-        definition = self._context.assets_def.partitions_def
         if self.partitions_def is None:
             return ()
-        if not self.is_own and self.partitions_def == definition and self._is_identity:
-            return (key,)
+        if self._is_alike:
+            if not self.is_own and self._is_identity:
+                return (key,)
+            if self._mapping is not None and (among := self._windows.shifted(key, self._mapping)) is not None:
+                return among
         found, nonexistent = dagster_internals.upstream_keys(self._context, self.key, key)
         if nonexistent and not self.is_own:
             raise ConfigurationError(
@@ -116,15 +126,16 @@ class Source:
         return found
 
     @cached_property
+    def _mapping(self) -> dg.PartitionMapping | None:
+        found: dg.PartitionMapping | None = self._context.assets_def.get_partition_mapping_for_dep(self.key)
+        return found
+
+    @property
     def _is_identity(self) -> bool:
-        mapping = self._context.assets_def.get_partition_mapping_for_dep(self.key)
-        return mapping is None or isinstance(mapping, dg.IdentityPartitionMapping)
+        return self._mapping is None or isinstance(self._mapping, dg.IdentityPartitionMapping)
 
-    def slices(self, key: str) -> tuple[PartitionSlice, ...]:
-        """The slices that one partition reads; the whole table, of an asset without partitions.
-
-        Of what lies elsewhere, nobody needs to know which rows they are.
-        """
+    def _find_slices(self, key: str) -> tuple[PartitionSlice, ...]:
+        """The slices that one partition reads; of what lies elsewhere, nobody needs to know which rows they are."""
         if self.partitions_def is None:
             return (partitions.whole_table(self.table, self.owner),)
         if not self.is_local:
@@ -137,6 +148,7 @@ class Source:
             partitions_def=self.partitions_def,
             keys=self.keys(key),
             partition_expr=self.metadata.get(partitions.PARTITION_EXPR),
+            windows=self._windows if self._is_alike else None,
         )
 
     def reads(self, key: str) -> tuple[Read, ...]:

@@ -74,17 +74,7 @@ class PartitionContext(dg.AssetExecutionContext):
     @property
     def partition_time_window(self) -> dg.TimeWindow:
         """The time from the start of the first key to the end of the last."""
-        definition = self.assets_def.partitions_def
-        if isinstance(definition, dg.MultiPartitionsDefinition):
-            time = definition.time_window_dimension
-            keys = [definition.get_partition_key_from_str(key).keys_by_dimension[time.name] for key in self._keys]
-            definition = time.partitions_def
-        else:
-            keys = list(self._keys)
-        if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
-            raise ConfigurationError("the partitions are no windows of time", remedy="use context.partition_key")
-        windows = [definition.time_window_for_partition_key(key) for key in (keys[0], keys[-1])]
-        return dg.TimeWindow(windows[0].start, windows[1].end)
+        return _window(self.assets_def.partitions_def, self._keys)
 
     def asset_partition_keys_for_input(self, input_name: str) -> Sequence[str]:
         """The partitions of an input that the keys read."""
@@ -107,6 +97,31 @@ class PartitionContext(dg.AssetExecutionContext):
         """First and last of the partitions of an input that the keys read."""
         keys = self._upstream(input_name)
         return dg.PartitionKeyRange(keys[0], keys[-1])
+
+    @property
+    def asset_partition_key_range(self) -> dg.PartitionKeyRange:
+        """First and last of the keys that are being computed."""
+        return self.partition_key_range
+
+    def asset_partition_key_for_output(self, output_name: str = "result") -> str:  # noqa: ARG002 - there is one
+        """The key that is being computed."""
+        return self.partition_key
+
+    def asset_partition_keys_for_output(self, output_name: str = "result") -> Sequence[str]:  # noqa: ARG002
+        """The keys that are being computed."""
+        return self.partition_keys
+
+    def asset_partition_key_range_for_output(self, output_name: str = "result") -> dg.PartitionKeyRange:  # noqa: ARG002
+        """First and last of the keys that are being computed."""
+        return self.partition_key_range
+
+    def asset_partitions_time_window_for_output(self, output_name: str = "result") -> dg.TimeWindow:  # noqa: ARG002
+        """The time from the start of the first key to the end of the last."""
+        return self.partition_time_window
+
+    def asset_partitions_time_window_for_input(self, input_name: str = "result") -> dg.TimeWindow:
+        """The time from the start of the first partition of an input that the keys read, to the end of the last."""
+        return _window(self.asset_partitions_def_for_input(input_name), self._upstream(input_name))
 
     def add_output_metadata(
         self, metadata: Mapping[str, Any], output_name: str | None = None, mapping_key: str | None = None
@@ -137,3 +152,14 @@ class PartitionContext(dg.AssetExecutionContext):
             " the hash of its contents",
             remedy="leave out set_data_version; put the value into the metadata instead",
         )
+
+
+def _window(definition: dg.PartitionsDefinition[Any] | None, keys: Sequence[str]) -> dg.TimeWindow:
+    if isinstance(definition, dg.MultiPartitionsDefinition) and definition.has_time_window_dimension:
+        time = definition.time_window_dimension
+        keys = [definition.get_partition_key_from_str(key).keys_by_dimension[time.name] for key in keys]
+        definition = time.partitions_def
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition) or not keys:
+        raise ConfigurationError("the partitions are no windows of time", remedy="use context.partition_key")
+    first, last = (definition.time_window_for_partition_key(key) for key in (keys[0], keys[-1]))
+    return dg.TimeWindow(first.start, last.end)

@@ -9,6 +9,7 @@ import dagster as dg
 
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.model import Condition, Equals, Interval, PartitionSlice, SwapOptions, TableName
+from marigold_assets.windows import Windows
 
 PARTITION_EXPR = "partition_expr"
 EVOLVE = "marigold/evolve"
@@ -80,6 +81,7 @@ def slices_of_keys(
     partitions_def: dg.PartitionsDefinition[Any],
     keys: Sequence[str],
     partition_expr: object,
+    windows: Windows | None = None,
 ) -> tuple[PartitionSlice, ...]:
     """The slices of some partitions of an asset.
 
@@ -90,6 +92,7 @@ def slices_of_keys(
         keys: Partition keys.
         partition_expr: The ``partition_expr`` of its metadata: a column or SQL expression, or for a
             multi-dimensional definition one of them a dimension.
+        windows: Windows of the same definition that are known already.
 
     Raises:
         ConfigurationError: ``partition_expr`` is missing, incomplete or of the wrong kind.
@@ -121,16 +124,19 @@ def slices_of_keys(
         PartitionSlice(
             table=table,
             partition_key=str(key),
-            conditions=(_condition(partitions_def, str(key), partition_expr),),
+            conditions=(_condition(partitions_def, str(key), partition_expr, windows),),
             owner=owner,
         )
         for key in keys
     )
 
 
-def _condition(partitions_def: dg.PartitionsDefinition[Any], key: str, expression: str) -> Condition:
+def _condition(
+    partitions_def: dg.PartitionsDefinition[Any], key: str, expression: str, windows: Windows | None = None
+) -> Condition:
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
-        window = partitions_def.time_window_for_partition_key(key)
+        known = None if windows is None else windows.of(key)
+        window = known or partitions_def.time_window_for_partition_key(key)
         return Interval(expression=expression, start=window.start, end=window.end, timezone=partitions_def.timezone)
     return Equals(expression=expression, value=key)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import dagster as dg
@@ -80,14 +81,14 @@ def metadata(receipt: Receipt, frame_columns: Sequence[tuple[str, str]] | None) 
         frame_columns: Names and types of the columns in the words of the frame that was given, if it has any.
     """
     entry = receipt.entry
-    stored = [(column.name, column.type) for column in entry.columns]
+    stored = tuple((column.name, column.type) for column in entry.columns)
     row_count = "dagster/row_count" if entry.partition_key is None else "dagster/partition_row_count"
     return {
         row_count: dg.MetadataValue.int(entry.row_count),
         "dagster/table_name": dg.MetadataValue.text(str(entry.table)),
         "dagster/storage_kind": dg.MetadataValue.text("duckdb"),
         "dagster/column_schema": _table_schema(stored),
-        "dataframe_columns": _table_schema(frame_columns or stored),
+        "dataframe_columns": _table_schema(tuple(frame_columns or stored)),
         "Query": dg.MetadataValue.text(receipt.query),
         TOKEN: dg.MetadataValue.int(entry.token),
         SWAP_ID: dg.MetadataValue.text(entry.swap_id),
@@ -96,7 +97,8 @@ def metadata(receipt: Receipt, frame_columns: Sequence[tuple[str, str]] | None) 
     }
 
 
-def _table_schema(columns: Sequence[tuple[str, str]]) -> dg.TableSchemaMetadataValue:
+@lru_cache(maxsize=64)  # the same for every key of a range
+def _table_schema(columns: tuple[tuple[str, str], ...]) -> dg.TableSchemaMetadataValue:
     return dg.MetadataValue.table_schema(
         dg.TableSchema(columns=[dg.TableColumn(name=name, type=kind) for name, kind in columns])
     )

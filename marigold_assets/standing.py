@@ -146,19 +146,22 @@ class Standing:
         return head.run_id in self._earlier_tries or (same_backfill and not self._repeats_success)
 
     @cached_property
-    def _earlier_tries(self) -> frozenset[str]:
-        """This run, and those that it repeats because they have not succeeded."""
+    def _tries(self) -> tuple[frozenset[str], bool]:
+        """This run and those that it repeats because they have not succeeded, and whether they repeat a success."""
         runs, parent = {self._context.run.run_id}, self._parent_of(self._context.run)
         while parent is not None and not parent.is_success and len(runs) < _MOST_ANCESTORS:
             runs.add(parent.run_id)
             parent = self._parent_of(parent)
-        return frozenset(runs)
+        return frozenset(runs), parent is not None and parent.is_success
 
-    @cached_property
+    @property
+    def _earlier_tries(self) -> frozenset[str]:
+        return self._tries[0]
+
+    @property
     def _repeats_success(self) -> bool:
         """Whether somebody has asked for a run again that had succeeded: then its partitions are to be built anew."""
-        parent = self._parent_of(self._context.run)
-        return parent is not None and parent.is_success
+        return self._tries[1]
 
     def _parent_of(self, run: dg.DagsterRun) -> dg.DagsterRun | None:
         return None if run.parent_run_id is None else self._context.instance.get_run_by_id(run.parent_run_id)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 import dagster as dg
 import pandas as pd
 
+from marigold_assets import FencedPartitionIOManager
 from marigold_assets.market.definitions import ASSETS, CHECKS, WAREHOUSE, defs
 from marigold_assets.market.orders import END_DAY, FIRST_DAY
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # A week with everything in it: busy days, refunds, and the closed one.
 _DEFAULT_FROM: Final = date(2024, 12, 23)
 _DEFAULT_DAYS: Final = 7
+_DAILY: Final = ("raw_orders", "daily_sales")
+_CHAINS: Final = ("sales_to_date", "customer_tiers")
 _QUIET: Final = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
@@ -34,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # trace but the data.
     persistent = bool(os.environ.get("DAGSTER_HOME"))
     with dg.DagsterInstance.get() if persistent else dg.DagsterInstance.ephemeral() as instance:
-        problems = list(_build_days(instance, days)) or list(_materialize(instance, None))
+        problems = list(_build_days(instance, days)) or list(_materialize(instance, None, ["revenue_report"]))
         if not problems:
             _print_report(instance)
     print(f"\nwarehouse: {WAREHOUSE}", flush=True)
@@ -68,22 +71,46 @@ def _days(arguments: Sequence[str] | None) -> list[date]:
 
 def _build_days(instance: dg.DagsterInstance, days: Sequence[date]) -> Iterator[str]:
     """Materialize day by day, and print at once what the warehouse then holds of each; yield what went wrong."""
-    print(f"{'day':<12}{'raw_orders':>12}{'daily_sales':>13}{'revenue':>14}", flush=True)
+    names = f"{'day':<12}{'raw_orders':>12}{'daily_sales':>13}{'revenue':>14}"
+    print(f"{names}{'sales_to_date':>17}{'silver':>8}{'gold':>6}", flush=True)
+    with_chains = _has_past(days[0])
     for day in days:
-        problems = list(_materialize(instance, day))
+        problems = list(_materialize(instance, day, [*_DAILY, *(_CHAINS if with_chains else ())]))
         yield from problems
         if not problems:
-            raw, sales = (_load(instance, asset, str(day)) for asset in ("raw_orders", "daily_sales"))
-            revenue = _money(int(sales["revenue_cents"].sum()))
-            print(f"{day!s:<12}{len(raw):>12,}{len(sales):>13,}{revenue:>14}", flush=True)
+            raw, sales = (_load(instance, asset, str(day)) for asset in _DAILY)
+            shown = f"{day!s:<12}{len(raw):>12,}{len(sales):>13,}{_cents_of(sales):>14}"
+            print(shown + (_chains_of(instance, day) if with_chains else f"{'-':>17}{'-':>8}{'-':>6}"), flush=True)
+    if not with_chains:
+        print(
+            f"\n{' and '.join(_CHAINS)} were left out: each of their days needs the day before, and not all days from"
+            f" {FIRST_DAY} to {days[0] - timedelta(days=1)} are built. Start at {FIRST_DAY}, or build them in the user"
+            " interface.",
+            flush=True,
+        )
 
 
-def _materialize(instance: dg.DagsterInstance, day: date | None) -> Iterator[str]:
-    """Materialize one day's assets, or without a day the report; yield what went wrong."""
-    what = "revenue_report" if day is None else str(day)
+def _has_past(day: date) -> bool:
+    """Whether the chains can be built from a day on, which they cannot be without the day before it."""
+    if day == FIRST_DAY or not WAREHOUSE.is_file():
+        return day == FIRST_DAY
+    store = cast("FencedPartitionIOManager", (defs.resources or {})["io_manager"]).store
+    before = str(day - timedelta(days=1))
+    return {entry.owner for entry in store.ledger() if entry.partition_key == before} >= set(_CHAINS)
+
+
+def _chains_of(instance: dg.DagsterInstance, day: date) -> str:
+    totals, tiers = (_load(instance, asset, str(day)) for asset in _CHAINS)
+    valid = tiers[tiers["valid_to"].isna()]["tier"]
+    return f"{_cents_of(totals):>17}{int((valid == 'silver').sum()):>8,}{int((valid == 'gold').sum()):>6,}"
+
+
+def _materialize(instance: dg.DagsterInstance, day: date | None, assets: Sequence[str]) -> Iterator[str]:
+    """Materialize assets for one day, or without a day those that have no days; yield what went wrong."""
+    what = assets[0] if day is None else str(day)
     result = dg.materialize(
         [*ASSETS, *CHECKS],
-        selection=["revenue_report"] if day is None else ["raw_orders", "daily_sales"],
+        selection=assets,
         partition_key=None if day is None else str(day),
         resources=defs.resources,
         instance=instance,
@@ -109,6 +136,10 @@ def _print_report(instance: dg.DagsterInstance) -> None:
 def _load(instance: dg.DagsterInstance, asset: str, key: str | None) -> pd.DataFrame:
     frame = defs.load_asset_value(asset, python_type=pd.DataFrame, instance=instance, partition_key=key)
     return cast("pd.DataFrame", frame)
+
+
+def _cents_of(rows: pd.DataFrame) -> str:
+    return _money(int(rows["revenue_cents"].sum()))
 
 
 def _money(cents: int) -> str:

@@ -1,17 +1,27 @@
 """What must hold of Marigold Market's assets, to the cent.
 
 A check of a daily asset judges the days of its own run, whether one day or a range: another run may be
-swapping the days beside them. Evaluated by itself, it judges every day there is.
+swapping the days beside them. Evaluated by itself, it judges every day there is. A check of a chain judges its
+last day, and so all days that this one is built upon.
 """
 
 # No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
 
+from datetime import date
 from typing import Final
 
 import dagster as dg
 import pandas as pd
+import polars as pl
 
-from marigold_assets.market.assets import daily_sales, raw_orders, revenue_report
+from marigold_assets.market.assets import (
+    TIER_LASTS_DAYS,
+    customer_tiers,
+    daily_sales,
+    raw_orders,
+    revenue_report,
+    sales_to_date,
+)
 from marigold_assets.market.orders import SHOP_TIMEZONE
 
 # The till delivers about 2 % of its rows twice; far more says that a whole delivery was loaded twice.
@@ -58,6 +68,54 @@ def sales_equal_the_orders(
     return _equal_cents(expected=once_each["amount_cents"], found=sales["revenue_cents"])
 
 
+@dg.asset_check(
+    asset=sales_to_date,
+    additional_ins={
+        "sales": dg.AssetIn(
+            "daily_sales", metadata={"columns": ["sale_date", "store", "orders", "refunds", "revenue_cents"]}
+        )
+    },
+)
+def totals_equal_the_sales(
+    context: dg.AssetCheckExecutionContext, sales_to_date: pl.DataFrame, sales: pl.DataFrame
+) -> dg.AssetCheckResult:
+    """What a store has sold to date is the sum of its daily sales, the orders and the cents."""
+    last = _last_day(context, sales_to_date["sale_date"])
+    counted = ["orders", "refunds", "revenue_cents"]
+    found = sales_to_date.filter(pl.col("sale_date") == last).select("store", *counted).sort("store")
+    until = sales.filter(pl.col("sale_date") <= last)
+    expected = until.group_by("store").agg(pl.sum(*counted)).sort("store")
+    return dg.AssetCheckResult(
+        passed=found.equals(expected),
+        metadata={
+            "last_day": str(last),
+            "expected_cents": int(expected["revenue_cents"].sum()),
+            "found_cents": int(found["revenue_cents"].sum()),
+        },
+    )
+
+
+@dg.asset_check(asset=customer_tiers)
+def tiers_follow_each_other(
+    context: dg.AssetCheckExecutionContext, customer_tiers: pl.DataFrame
+) -> dg.AssetCheckResult:
+    """A customer's tiers never overlap, none is lost between two days, and only a tier that lapsed leaves a gap."""
+    last = _last_day(context, customer_tiers["as_of"])
+    known = customer_tiers.filter(pl.col("as_of") <= last)
+    each_once = known.filter(pl.col("valid_to").is_not_null() | (pl.col("as_of") == last))
+    tier = ["customer_id", "valid_from"]
+    lost = known.unique(tier).join(each_once, on=tier, how="anti")
+    judged = each_once.sort(tier).with_columns(
+        lapsed=pl.col("valid_to") == pl.col("renewed_on").dt.offset_by(f"{TIER_LASTS_DAYS}d"),
+        following=pl.col("valid_from").shift(-1).over("customer_id"),
+    )
+    ended, followed = pl.col("valid_to").is_not_null(), pl.col("following").is_not_null()
+    overlaps = judged.filter(followed & (~ended | (pl.col("following") < pl.col("valid_to"))))
+    gaps = judged.filter(ended & ~pl.col("lapsed") & ~pl.col("following").eq_missing(pl.col("valid_to")))
+    counts = {"overlaps": overlaps.height, "gaps": gaps.height, "lost": lost.height}
+    return dg.AssetCheckResult(passed=not any(counts.values()), metadata={"tiers": each_once.height, **counts})
+
+
 @dg.asset_check(asset=revenue_report, additional_ins={"sales": dg.AssetIn("daily_sales")})
 def report_equals_the_sales(revenue_report: pd.DataFrame, sales: pd.DataFrame) -> dg.AssetCheckResult:
     """The report adds up to the daily sales there are."""
@@ -80,6 +138,13 @@ def _of_this_run(context: dg.AssetCheckExecutionContext, rows: pd.DataFrame) -> 
         return rows
     days = pd.to_datetime(list(context.partition_keys))
     return rows[pd.to_datetime(rows["sale_date"]).isin(days)]
+
+
+def _last_day(context: dg.AssetCheckExecutionContext, days: pl.Series) -> date | None:
+    """The last day of the run, or that of all days there are; ``None`` if there are none."""
+    if context.has_partition_key or context.has_partition_key_range:
+        return date.fromisoformat(context.partition_keys[-1])
+    return days.cast(pl.Date).max()  # type: ignore[return-value]  # of a column of dates
 
 
 def _equal_cents(

@@ -9,12 +9,14 @@ from typing import Final
 import dagster as dg
 
 from marigold_assets import FencedPartitionIOManager
-from marigold_assets.market.assets import daily_sales, raw_orders, revenue_report
+from marigold_assets.market.assets import customer_tiers, daily_sales, raw_orders, revenue_report, sales_to_date
 from marigold_assets.market.checks import (
     few_orders_are_delivered_twice,
     orders_belong_to_their_day,
     report_equals_the_sales,
     sales_equal_the_orders,
+    tiers_follow_each_other,
+    totals_equal_the_sales,
 )
 from marigold_assets.market.schedules import nightly
 
@@ -33,11 +35,13 @@ class MarketIOManager(FencedPartitionIOManager):
         super().setup_for_execution(context)
 
 
-ASSETS: Final = [raw_orders, daily_sales, revenue_report]
+ASSETS: Final = [raw_orders, daily_sales, sales_to_date, customer_tiers, revenue_report]
 CHECKS: Final = [
     orders_belong_to_their_day,
     few_orders_are_delivered_twice,
     sales_equal_the_orders,
+    totals_equal_the_sales,
+    tiers_follow_each_other,
     report_equals_the_sales,
 ]
 

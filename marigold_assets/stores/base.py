@@ -4,7 +4,8 @@ S1  Tokens strictly increase for the life of the store, across restarts, release
     deleted.
 S2  A swap is refused, and changes nothing, if another run claimed the slice later than this run did, or if a later
     token has committed to it. A run's repeated claims do not renew its first one, so the steps of a run (each a
-    process with a token of its own) fence nobody out by accident. Equal tokens are admitted.
+    process with a token of its own) fence nobody out by accident. Equal tokens are admitted. What a store is kept
+    open for counts as committed to with the first of its swaps.
 S3  After a swap the slice holds exactly the rows given; every other slice is unchanged.
 S4  A row outside its slice, a missing, extra or renamed column, a lossy cast: refused, and nothing is deleted.
 S5  Data, fence and ledger commit together or not at all, whatever is killed when.

@@ -42,6 +42,7 @@ from marigold_assets.stores.session import BEGIN, FENCE_SCHEMA, Session, Stateme
 from marigold_assets.stores.stream import Stream
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
 from marigold_assets.stores.translation import is_conflict
+from marigold_assets.stores.watch import Watch
 
 _CONFLICT_RETRIES = 8
 _OF_PYTHON = "__duckdb_source_"  # how DuckDB 2 names what lives as long as a Python object; 1.5 has no SQL for that
@@ -91,7 +92,8 @@ class DuckDBStore(PartitionStore):
     def keep_open(
         self, attempt: Attempt, slices: Sequence[PartitionSlice] = (), *, alone: bool = True
     ) -> Iterator[KeptDuckDBStore]:
-        with self._opening.kept(f"run {attempt.run_id}", alone=alone) as opening:
+        watch = Watch(attempt=attempt, slices=tuple(slices))
+        with self._opening.kept(watch, alone=alone) as opening:
             yield KeptDuckDBStore(opening)
 
     @contextmanager
@@ -136,7 +138,7 @@ class DuckDBStore(PartitionStore):
             try:
                 zone, alone = zone_of(slices), stream is None
                 with self._transaction(attempt.run_id, timezone=zone, begin=False, alone=alone) as session:
-                    return job.run(session)
+                    return job.run(session, self._opening.watch)
             except CommitFailedError as failure:
                 if receipts := self._settle(job, failure.original):
                     return receipts

@@ -232,6 +232,27 @@ def raise_high_water(execute: Execute, slices: Sequence[PartitionSlice], attempt
         )
 
 
+def clear(execute: Execute, slices: Sequence[PartitionSlice], attempt: Attempt) -> list[PartitionSlice]:
+    """Claim slices of one table, and raise the high-water mark of those that an attempt may write.
+
+    Returns:
+        Those.
+    """
+    if _other_owner(execute, slices[0]) is not None:
+        return []
+    claims = {slice_: Claim(owner=slice_.owner, partition_key=slice_.partition_key) for slice_ in slices}
+    rivals = settle_claims(execute, attempt, claims.values())
+    later = {
+        key
+        for key, mark in _marks(execute, slices[0].table, [s.partition_key for s in claims])
+        if _is_later(mark, attempt)
+    }
+    free = [s for s, claim in claims.items() if claim not in rivals and s.partition_key not in later]
+    if free:
+        raise_high_water(execute, free, attempt)
+    return free
+
+
 def refuse_later_commits(execute: Execute, slices: Sequence[PartitionSlice], attempt: Attempt) -> None:
     """Refuse an attempt that came too late, without writing: for work that comes before the swap proper.
 
@@ -337,19 +358,23 @@ def check_owner(execute: Execute, slice_: PartitionSlice, renamed_from: Sequence
             f"UPDATE {FENCE_SCHEMA}.fence SET owner = ? WHERE table_key = ? AND list_contains(?, owner)",
             [owner, table.key, list(renamed_from)],
         )
-    other = execute(
-        "check owner",
-        f"SELECT owner FROM {FENCE_SCHEMA}.fence WHERE table_key = ? AND owner <> ? LIMIT 1",
-        [table.key, owner],
-    )
-    if other:
+    other = _other_owner(execute, slice_)
+    if other is not None:
         raise TableOwnedError(
-            f"the table already belongs to {other[0][0]!r}, and {owner!r} maps to it too",
+            f"the table already belongs to {other!r}, and {owner!r} maps to it too",
             remedy='give one of them another table by metadata={"schema": ...}, or by its key_prefix where no schema is'
-            f" configured; if the asset was renamed, say"
-            f' metadata={{"marigold/renamed_from": {other[0][0]!r}}}',
+            f' configured; if the asset was renamed, say metadata={{"marigold/renamed_from": {other!r}}}',
             **slice_.where,
         )
+
+
+def _other_owner(execute: Execute, slice_: PartitionSlice) -> str | None:
+    rows = execute(
+        "check owner",
+        f"SELECT owner FROM {FENCE_SCHEMA}.fence WHERE table_key = ? AND owner <> ? LIMIT 1",
+        [slice_.table.key, slice_.owner],
+    )
+    return str(rows[0][0]) if rows else None
 
 
 def _fenced_out(slice_: PartitionSlice, later: tuple[str, int], attempt: Attempt) -> FencedOutError:

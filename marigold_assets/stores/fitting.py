@@ -47,6 +47,7 @@ class Fitting:
         source: The columns of the rows.
         evolve: Whether columns may be added and types widened.
         doubtful: Whether an INTEGER of the rows may be what DuckDB before 2.0 made of nothing but NULL.
+        known: The table's columns as they are remembered, so that they need not be looked up twice.
         is_new: Whether there was no table when :meth:`alteration` looked. A look-up that fails within a transaction
             would abort it.
     """
@@ -56,6 +57,7 @@ class Fitting:
     source: tuple[Column, ...]
     evolve: bool
     doubtful: bool
+    known: tuple[Column, ...] | None = field(default=None, init=False)
     is_new: bool = field(default=False, init=False)
     _stand_ins: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -80,7 +82,7 @@ class Fitting:
 
     def alteration(self) -> Alteration | None:
         """What the table needs before the rows fit; ``None`` for nothing, and where no alteration makes them fit."""
-        table = self.session.table_columns(self.slice_.table)
+        table = self.known or self.session.table_columns(self.slice_.table)
         self.is_new = table is None
         if table is None:
             self._find_stand_ins()
@@ -99,6 +101,7 @@ class Fitting:
         Raises:
             MarigoldError: A value would be lost, or something depends on a column.
         """
+        self.known = None
         fit, types = alteration.fit, {column.name: column.type for column in alteration.table}
         open_still = {fold(column.name) for column in self.source if standin.has_nothing(column.type)}
         self._refuse_retyping_values(alteration.table, fit.retypings)

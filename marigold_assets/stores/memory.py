@@ -6,9 +6,8 @@ are column names only, and rows that a store would compute by SQL are refused.
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,17 +18,14 @@ from marigold_assets.errors import (
     ConfigurationError,
     FencedOutError,
     MissingTableError,
-    RowsOutsidePartitionError,
     SchemaMismatchError,
     TableOwnedError,
 )
-from marigold_assets.fingerprint import MODULUS, ContentHash, probe_of, schema_digest
 from marigold_assets.model import (
     Attempt,
     Claim,
     Column,
     CutOff,
-    Equals,
     FencingToken,
     LedgerEntry,
     PartitionSlice,
@@ -39,11 +35,9 @@ from marigold_assets.model import (
     TableName,
     fold,
 )
-from marigold_assets.stores import memory_types
+from marigold_assets.stores import memory_rows, memory_types
 from marigold_assets.stores.base import PartitionStore, Query, Rows, content_differs, refuse_bad_target, refuse_twin
-from marigold_assets.stores.predicate import ExpressionKind, interval_bounds
 
-_Test = Callable[[object], bool]
 _Mark = tuple[str, int]  # a run and its token
 
 
@@ -86,6 +80,7 @@ class MemoryStore(PartitionStore):
         self._observe = observer or (lambda _label: None)
         self._state: _State = same_storage_as._state if same_storage_as is not None else _State()
         self._is_kept = self._is_snapshot = False
+        self._kept_for: tuple[Attempt, Sequence[PartitionSlice]] | None = None
 
     @contextmanager
     def keep_open(
@@ -93,6 +88,7 @@ class MemoryStore(PartitionStore):
     ) -> Iterator[MemoryStore]:
         kept = MemoryStore(observer=self._observe, same_storage_as=self)
         kept._is_kept = True
+        kept._kept_for = (attempt, slices)
         with self._state.lock:  # which this thread may take again
             yield kept
 
@@ -163,9 +159,9 @@ class MemoryStore(PartitionStore):
             evolve = options.evolve and options.cut_off is not CutOff.VERIFY
             old, new = memory_types.fit(before, given, where=first.where, evolve=evolve)
             self._observe("delete")
-            others = old.filter(pa.array([not hit for hit in _members(old, slices)], pa.bool_()))
-            found = [_rows_of(new, slice_) for slice_ in slices]
-            _refuse_outside(slices, new)
+            others = old.filter(pa.array([not hit for hit in memory_rows.members(old, slices)], pa.bool_()))
+            found = [memory_rows.rows_of(new, slice_) for slice_ in slices]
+            memory_rows.refuse_outside(slices, new)
             self._observe("insert")
             entries = [
                 self._entry(
@@ -177,7 +173,7 @@ class MemoryStore(PartitionStore):
                     provenance=provenance or Provenance(),
                     confirmed=stored is not None
                     and options.cut_off is not CutOff.OFF
-                    and self._is_same(slice_, _rows_of(old, slice_), own, options.cut_off),
+                    and self._is_same(slice_, memory_rows.rows_of(old, slice_), own, options.cut_off),
                 )
                 for number, (slice_, own) in enumerate(zip(slices, found, strict=True))
             ]
@@ -189,6 +185,7 @@ class MemoryStore(PartitionStore):
             for slice_ in slices:
                 self._state.fence[slice_.table.key, slice_.partition_key] = (attempt.run_id, attempt.token)
             self._state.ledger += entries
+            self._raise_marks(attempt)
             return tuple(Receipt(entry=entry) for entry in entries)
 
     def read(
@@ -199,7 +196,7 @@ class MemoryStore(PartitionStore):
     ) -> pa.Table:
         rows = self._snapshot(table)
         if slices is not None:
-            rows = rows.filter(pa.array(_members(rows, slices), pa.bool_()))
+            rows = rows.filter(pa.array(memory_rows.members(rows, slices), pa.bool_()))
         if columns is None:
             return rows
         by_key = {fold(name): name for name in rows.column_names}
@@ -253,11 +250,23 @@ class MemoryStore(PartitionStore):
     def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
         rows = self.read(slice_.table, [slice_], None if columns is None else [column.name for column in columns])
         schema = memory_types.columns_of(rows.schema) if columns is None else columns
-        return str(_hash(rows, schema))
+        return str(memory_rows.content_hash(rows, schema))
 
     def _claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
         for claim in claims:
             self._state.claims.setdefault((claim, attempt.run_id), attempt.token)
+
+    def _raise_marks(self, attempt: Attempt) -> None:
+        """Count all that the store is kept open for as committed to, as far as the attempt may write it."""
+        if self._kept_for is None or attempt != self._kept_for[0]:
+            return
+        for slice_ in self._kept_for[1]:
+            stored = self._state.tables.get(slice_.table.key)
+            if stored is not None and stored.owner != slice_.owner:
+                continue
+            self._claim(attempt, [Claim(owner=slice_.owner, partition_key=slice_.partition_key)])
+            if not self._rivals(slice_, attempt) and not self._later_commits(slice_, attempt):
+                self._state.fence[slice_.table.key, slice_.partition_key] = (attempt.run_id, attempt.token)
 
     def _refuse_other_owner(self, slice_: PartitionSlice, renamed_from: Sequence[str]) -> None:
         stored = self._state.tables.get(slice_.table.key)
@@ -317,8 +326,8 @@ class MemoryStore(PartitionStore):
             token=attempt.token,
             swap_id=swap_id,
             row_count=rows.num_rows,
-            content_hash=str(_hash(rows, columns)),
-            column_hashes=_column_hashes(rows),
+            content_hash=str(memory_rows.content_hash(rows, columns)),
+            column_hashes=memory_rows.column_hashes(rows),
             columns=columns,
             provenance=provenance,
             committed_at=datetime.now(UTC),
@@ -335,8 +344,8 @@ class MemoryStore(PartitionStore):
         if known and sorted(map(repr, stored.to_pylist())) == sorted(map(repr, given.to_pylist())):
             return True
         if cut_off is CutOff.VERIFY:
-            found = (stored.num_rows, _column_hashes(stored)) if known else None
-            raise content_differs(slice_, stored=found, given=(given.num_rows, _column_hashes(given)))
+            found = (stored.num_rows, memory_rows.column_hashes(stored)) if known else None
+            raise content_differs(slice_, stored=found, given=(given.num_rows, memory_rows.column_hashes(given)))
         return False
 
 
@@ -350,89 +359,3 @@ def _refuse_later(slice_: PartitionSlice, attempt: Attempt, later: Sequence[_Mar
             superseded_by_token=token,
             **slice_.where,
         )
-
-
-def _members(rows: pa.Table, slices: Sequence[PartitionSlice]) -> list[bool]:
-    """For every row, whether it belongs to one of the slices."""
-    tests = [_tests(rows.schema, slice_) for slice_ in slices]
-    values = {name: rows.column(name).to_pylist() for name in {name for test in tests for name, _ in test}}
-    return [
-        any(all(test(values[name][number]) for name, test in conditions) for conditions in tests)
-        for number in range(rows.num_rows)
-    ]
-
-
-def _rows_of(rows: pa.Table, slice_: PartitionSlice) -> pa.Table:
-    return rows.filter(pa.array(_members(rows, [slice_]), pa.bool_()))
-
-
-def _tests(schema: pa.Schema, slice_: PartitionSlice) -> list[tuple[str, _Test]]:
-    """Column and test of every condition."""
-    by_key = {fold(name): name for name in schema.names}
-    tests: list[tuple[str, _Test]] = []
-    for condition in slice_.conditions:
-        name = by_key.get(fold(condition.expression))
-        if name is None:
-            raise ConfigurationError(
-                f"partition expression {condition.expression!r} is not a column of the table",
-                remedy="name a column: the in-memory store knows no SQL",
-                **slice_.where,
-            )
-        kind = schema.field(name).type
-        if isinstance(condition, Equals):
-            tests.append((name, _equals(memory_types.parse(condition.value, kind))))
-        else:
-            low, high = interval_bounds(condition, ExpressionKind.of(memory_types.sql_name(kind)), slice_)
-            tests.append((name, _between(low, high)))
-    return tests
-
-
-def _equals(wanted: object) -> _Test:
-    return lambda value: value is not None and wanted is not None and value == wanted
-
-
-def _between(low: object, high: object) -> _Test:
-    return lambda value: value is not None and low <= value < high  # type: ignore[operator]
-
-
-def _refuse_outside(slices: Sequence[PartitionSlice], rows: pa.Table) -> None:
-    hits = [sum(hit) for hit in zip(*(_members(rows, [slice_]) for slice_ in slices), strict=True)]
-    if any(count > 1 for count in hits):
-        raise ConfigurationError(
-            "the partitions overlap", remedy="let every row belong to one partition only", **slices[0].where
-        )
-    if outside := hits.count(0):
-        raise RowsOutsidePartitionError(
-            f"{outside} of {rows.num_rows} rows lie outside the partition{'s' if len(slices) > 1 else ''}",
-            remedy="return only rows of the partition asked for; the old rows are unchanged",
-            **slices[0].where,
-        )
-
-
-def _hash(rows: pa.Table, columns: Sequence[Column]) -> ContentHash:
-    values: Mapping[str, list[object]] = rows.to_pydict()
-    ordered = [values[name] for name in sorted(values)]
-    return ContentHash(
-        probe=_PROBE,
-        schema=schema_digest(columns),
-        row_count=rows.num_rows,
-        row_sum=_sum(zip(*ordered, strict=True)),
-    )
-
-
-def _column_hashes(rows: pa.Table) -> dict[str, tuple[str, int]]:
-    return {
-        name: (f"{_sum((value,) for value in values):016x}", values.count(None))
-        for name, values in sorted(rows.to_pydict().items())
-    }
-
-
-def _sum(rows: Iterable[tuple[object, ...]]) -> int:
-    return sum(map(_hash_of, rows)) % MODULUS
-
-
-def _hash_of(row: tuple[object, ...]) -> int:
-    return int.from_bytes(hashlib.sha256(repr(row).encode("utf-8", "surrogatepass")).digest()[:8], "big")
-
-
-_PROBE = probe_of([_hash_of((value,)) for value in (0, 1.5, "marigold", None, True)])

@@ -14,6 +14,7 @@ from marigold_assets.stores import fence
 from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.session import Session, StatementObserver
 from marigold_assets.stores.stream import held, is_pulled_under, waiting_for_oneself
+from marigold_assets.stores.watch import Watch
 
 
 class Opening(ABC):
@@ -27,6 +28,7 @@ class Opening(ABC):
     def __init__(self, connector: Connector, observer: StatementObserver | None) -> None:
         self.connector = connector
         self.observer = observer
+        self.watch: Watch | None = None
 
     @abstractmethod
     def writing(self, owner: str, *, rows: bool, alone: bool = True) -> AbstractContextManager[Session]:
@@ -43,8 +45,13 @@ class Opening(ABC):
         """A session for reading. ``alone``: no code of users runs within the block."""
 
     @abstractmethod
-    def kept(self, owner: str, *, alone: bool) -> AbstractContextManager[Kept]:
-        """Keep the file open for several pieces of work."""
+    def kept(self, watch: Watch, *, alone: bool) -> AbstractContextManager[Kept]:
+        """Keep the file open for several pieces of work.
+
+        Args:
+            watch: For whom, and what is about to be swapped.
+            alone: Whether no code of users runs within the block.
+        """
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[None]:
@@ -72,15 +79,16 @@ class Brief(Opening):
             yield Session(connection, self.observer)
 
     @contextmanager
-    def kept(self, owner: str, *, alone: bool) -> Iterator[Kept]:
+    def kept(self, watch: Watch, *, alone: bool) -> Iterator[Kept]:
         """Keep the file open, and every other process out, until the block ends."""
-        with self.connector.write(owner, alone=alone) as connection, held(self.connector.lock_path):
+        owner, lock = f"run {watch.attempt.run_id}", self.connector.lock_path
+        with self.connector.write(owner, alone=alone) as connection, held(lock):
             session = Session(connection, self.observer)
             with self._translated():
                 session.write_often()
                 fence.ensure_tables(session.fenced)
                 session.has_fence = True
-            opening = Kept(self.connector, session)
+            opening = Kept(self.connector, session, watch)
             try:
                 yield opening
             finally:
@@ -107,11 +115,13 @@ class Kept(Opening):
     Args:
         connector: What has opened the file.
         session: The session, whose connection somebody else closes.
+        watch: What is known of the fence.
     """
 
-    def __init__(self, connector: Connector, session: Session) -> None:
+    def __init__(self, connector: Connector, session: Session, watch: Watch) -> None:
         super().__init__(connector, None)
         self._session = session
+        self.watch = watch
         self._guard = threading.RLock()  # a connection knows one transaction
         self._is_busy = False
         self.is_closed = False
@@ -133,7 +143,7 @@ class Kept(Opening):
             yield session
 
     @contextmanager
-    def kept(self, owner: str, *, alone: bool) -> Iterator[Kept]:  # noqa: ARG002 - it is open
+    def kept(self, watch: Watch, *, alone: bool) -> Iterator[Kept]:  # noqa: ARG002 - it is open
         """The same once more."""
         yield self
 

@@ -51,6 +51,7 @@ class Session:
         self.connection = connection
         self._observer = observer
         self._zone: str | None = None
+        self._explains_all = False
         self._in_transaction = False
         self._registered: set[str] = set()
         self._staged: set[str] = set()
@@ -181,9 +182,10 @@ class Session:
         if self.is_snapshot and not self.exists(table):  # to find out by failing would abort it
             return None
         try:
-            return self.described(f"DESCRIBE {self.name(table)}")
+            found = self.relation("describe", f"FROM {self.name(table)}")  # twice as fast as DESCRIBE
         except duckdb.CatalogException:
             return None
+        return tuple(Column(name=n, type=str(kind)) for n, kind in zip(found.columns, found.types, strict=True))
 
     def exists(self, table: TableName) -> bool:
         """Whether there is a table or a view of this name, by a look-up that never fails and aborts no transaction."""
@@ -227,7 +229,9 @@ class Session:
         """
         if not re.fullmatch(r"[A-Za-z0-9_]+", table.name):  # a name that the plan may write in another way
             return True
-        self.connection.execute("SET explain_output = 'all'")
+        if not self._explains_all:
+            self.connection.execute("SET explain_output = 'all'")
+            self._explains_all = True
         plans = self.execute("explain", f"EXPLAIN (FORMAT json) {query}")
         return any(fold(table.name) in fold(plan) for _, plan in plans)
 
@@ -245,6 +249,9 @@ class Session:
         rendered = {text: sql.expression(text, [column.name for column in columns]) for text in texts}
         if not texts:
             return ExpressionTypes(sql={}, type={})
+        if not of_row and not any(text.startswith("(") for text in rendered.values()):
+            stored = {sql.identifier(column.name): column.type for column in columns}
+            return ExpressionTypes(sql=rendered, type={text: stored[rendered[text]] for text in texts})
         for text in texts:
             self._refuse_unless_expression(rendered[text], text, slices[0])
         wanted = ", ".join(f"{rendered[text]} AS e{number}" for number, text in enumerate(texts))

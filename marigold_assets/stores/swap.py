@@ -36,7 +36,8 @@ from marigold_assets.stores.base import Query, Rows, content_differs, refuse_twi
 from marigold_assets.stores.fitting import Alteration, Fitting
 from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, key_casts, predicate, zone_of
 from marigold_assets.stores.replacement import SOURCE, Replaced, Replacement
-from marigold_assets.stores.session import Session
+from marigold_assets.stores.session import BEGIN, Session
+from marigold_assets.stores.watch import Watch
 
 _BATCH_ROWS = 122_880  # one row group of DuckDB; of other sizes it would put the pieces together anew
 
@@ -47,6 +48,10 @@ class CommitFailedError(Exception):
     def __init__(self, original: duckdb.Error) -> None:
         super().__init__("COMMIT failed")
         self.original = original
+
+
+class _TableChangedError(Exception):
+    """The table is not what the opening remembers."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,8 +76,12 @@ class SwapJob:
     options: SwapOptions
     consumed: bool = field(default=False, init=False)
 
-    def run(self, session: Session) -> tuple[Receipt, ...]:
+    def run(self, session: Session, watch: Watch | None = None) -> tuple[Receipt, ...]:
         """Swap and commit; closing the connection without a commit rolls everything back.
+
+        Args:
+            session: An open connection.
+            watch: What is known from earlier swaps on that connection.
 
         Raises:
             CommitFailedError: COMMIT raised.
@@ -81,11 +90,23 @@ class SwapJob:
         """
         if not session.has_fence:
             fence.ensure_tables(session.fenced)
+        try:
+            return self._run(session, watch)
+        except _TableChangedError:
+            session.execute("give up", "ROLLBACK")
+            if watch is not None:
+                watch.forget_columns(self.slices[0].table)
+            return self._run(session, watch)
+
+    def _run(self, session: Session, watch: Watch | None) -> tuple[Receipt, ...]:
         fitting = Fitting.of(session, self.slices[0], self.rows, evolve=self._may_alter and self.options.evolve)
         if not isinstance(self.rows, Query):
             session.register(SOURCE, _in_batches(self.rows))
+        if watch is not None:
+            watch.begin()
+            fitting.known = watch.columns(self.slices[0].table)
         with self._altered_table(session, fitting):
-            return self._replace(session, fitting)
+            return self._replace(session, fitting, watch)
 
     @property
     def _may_alter(self) -> bool:
@@ -112,15 +133,26 @@ class SwapJob:
                     raise _missing(slice_, found[read.slice_])
         return {key: tuple(found[read.slice_] for read in own) for key, own in wanted.items()}
 
-    def _replace(self, session: Session, fitting: Fitting) -> tuple[Receipt, ...]:
-        session.execute("begin", "BEGIN TRANSACTION")
-        first_position = self._pass_fence(session)
-        if replayed := self._already_committed(session):
+    def _replace(self, session: Session, fitting: Fitting, watch: Watch | None) -> tuple[Receipt, ...]:
+        session.execute("begin", BEGIN)
+        first_position = fence.touch_counter(session.fenced, len(self.slices))
+        last_position = first_position + len(self.slices) - 1
+        if watch is not None and watch.admits(first_position, self.attempt, self.slices):
+            watch.pass_by(last_position)
+            replayed = self._already_committed(session) if watch.has_committed(self.swap_id) else ()
+        else:
+            self._pass_fence(session)
+            replayed = self._already_committed(session)
+            if watch is not None and not replayed:
+                watch.look(session.fenced, self.attempt, self.slices, last_position)
+        if replayed:
             return self.receipts_of(replayed, replayed_now=True)
         inputs = self._inputs(session)
         if fitting.is_new and self.options.cut_off is CutOff.VERIFY:
             raise content_differs(self.slices[0], stored=None, given=None)
         columns = fitting.ensure_table()
+        if fitting.known is not None and fitting.known != columns:
+            raise _TableChangedError
         selection = fitting.selection(columns)
         types = session.expression_types(self.slices, columns)
         self._refuse_equal_keys(session, types)
@@ -142,6 +174,8 @@ class SwapJob:
             session.execute("commit", "COMMIT")
         except duckdb.Error as error:
             raise CommitFailedError(error) from None
+        if watch is not None:
+            watch.committed(self.swap_id, self.slices[0].table, columns)
         return tuple(
             Receipt(entry=entry, query=_query(session, slice_, types, columns))
             for slice_, entry in zip(self.slices, entries, strict=True)
@@ -184,7 +218,7 @@ class SwapJob:
 
     def _commit_alteration(self, session: Session, fitting: Fitting, alteration: Alteration) -> bool:
         """Alter the table under the fence; return whether that was to be done."""
-        session.execute("begin alter", "BEGIN TRANSACTION")
+        session.execute("begin alter", BEGIN)
         fence.touch_counter(session.fenced)
         self._refuse_if_overtaken(session)
         fence.refuse_later_commits(session.fenced, self.slices, self.attempt)
@@ -195,16 +229,10 @@ class SwapJob:
         session.execute("commit alter", "COMMIT")
         return True
 
-    def _pass_fence(self, session: Session) -> int:
-        """Pass the fence by writing it.
-
-        Returns:
-            The first of the ledger positions reserved for the slices.
-        """
-        first = fence.touch_counter(session.fenced, len(self.slices))
+    def _pass_fence(self, session: Session) -> None:
+        """Pass the fence by writing it, after the counter."""
         self._refuse_if_overtaken(session)
         fence.raise_high_water(session.fenced, self.slices, self.attempt)
-        return first
 
     def _refuse_if_overtaken(self, session: Session) -> None:
         claims = [Claim(owner=s.owner, partition_key=s.partition_key) for s in self.slices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from marigold_assets.testing.confirmation import ConfirmationContract
 from marigold_assets.testing.durability import DurabilityContract
 from marigold_assets.testing.fencing import FencingContract
 from marigold_assets.testing.lineage import LineageContract
@@ -9,7 +10,9 @@ from marigold_assets.testing.openings import OpeningContract
 from marigold_assets.testing.replacement import ReplacementContract
 
 
-class StoreContract(FencingContract, ReplacementContract, DurabilityContract, LineageContract, OpeningContract):
+class StoreContract(
+    ConfirmationContract, FencingContract, ReplacementContract, DurabilityContract, LineageContract, OpeningContract
+):
     """S1-S12 as tests. Subclass it, and supply the fixture ``make_store``.
 
     Example:

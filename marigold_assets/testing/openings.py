@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from marigold_assets.errors import ConfigurationError, RowsOutsidePartitionError
-from marigold_assets.model import Attempt, Receipt
+from marigold_assets.errors import ConfigurationError, FencedOutError, RowsOutsidePartitionError, TableOwnedError
+from marigold_assets.model import Attempt, Claim, PartitionSlice, Receipt, TableName
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.testing.crashes import Crash, fail_at
 from marigold_assets.testing.harness import TABLE, MakeStore, StoreHarness, rows, sorted_rows, state, swap
@@ -96,6 +96,52 @@ class OpeningContract(StoreHarness):
                     swap(kept, attempt, {"a": [9]})
             swap(kept, attempt, {"a": [9]})
         assert filled.read(TABLE, [slice_of("a")]).to_pylist() == rows("a", 9)
+
+    @pytest.mark.parametrize("wanted", [_WANTED, _WANTED[:1], []], ids=["all", "first", "none"])
+    def test_slices_that_somebody_newer_owns_are_refused_each_by_its_own_swap(
+        self, filled: PartitionStore, wanted: list[PartitionSlice]
+    ) -> None:
+        """S2: whatever the opening was told of them, before or after its first swap; others go through."""
+        self.draw(filled, "commits", "c")
+        old = self.draw(filled, "old", "a", "b")
+        self.draw(filled, "claims", "b")
+        swap(filled, self.draw(filled, "commits"), {"c": [5]})  # a later step of a run that had claimed it earlier
+        with filled.keep_open(old, wanted) as kept:
+            swap(kept, old, {"a": [0]}, swap_id="a")
+            swap(kept, old, {"d": [0]}, swap_id="d")
+            for key in ("b", "c"):
+                with pytest.raises(FencedOutError):
+                    swap(kept, old, {key: [9]}, swap_id=key)
+                with pytest.raises(FencedOutError):
+                    swap(kept, old, {"a": [9], key: [9]}, swap_id=f"a and {key}")
+            newer = Attempt(run_id="newer", token=kept.draw_token("newer"))
+            kept.claim(newer, [Claim(owner="daily", partition_key="d")])
+            with pytest.raises(FencedOutError):
+                swap(kept, old, {"d": [9]}, swap_id="late")
+        assert sorted_rows(filled.read(TABLE)) == rows("a", 0) + rows("b", 3) + rows("c", 5) + rows("d", 0)
+
+    def test_what_a_refused_swap_has_seen_is_forgotten(self, filled: PartitionStore) -> None:
+        """S2: somebody else comes in its place."""
+        old, new = self.draw(filled, "old"), self.draw(filled, "new")
+        with filled.keep_open(old, _WANTED) as kept:
+            for done in range(2):
+                with pytest.raises(RowsOutsidePartitionError):
+                    kept.swap([slice_of("a")], table_of(rows("z", 1)), attempt=old, swap_id="bad")
+                if not done:
+                    swap(kept, new, {"b": [2]})
+                with pytest.raises(FencedOutError):
+                    swap(kept, old, {"b": [3]}, swap_id=f"{done}")
+                swap(kept, old, {"a": [3]}, swap_id=f"good {done}")
+
+    def test_a_table_of_another_asset_is_refused_by_its_own_swap(self, filled: PartitionStore) -> None:
+        """Whatever the opening was told of it."""
+        attempt, theirs = self.draw(filled, "x"), slice_of("b", owner="weekly")
+        other = slice_of("a", table=TableName(schema="sales", name="weekly"), owner="weekly")
+        with filled.keep_open(attempt, [other, theirs]) as kept:
+            kept.swap([other], table_of(rows("a", 1)), attempt=attempt, swap_id="1")
+            with pytest.raises(TableOwnedError):
+                kept.swap([theirs], table_of(rows("b", 1)), attempt=attempt, swap_id="2")
+            swap(kept, attempt, {"b": [4]}, swap_id="3")
 
     def test_an_opening_is_for_other_attempts_too(self, filled: PartitionStore) -> None:
         """S2: whoever comes later fences the earlier out, wherever both work."""

@@ -11,10 +11,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from marigold_assets.errors import ConfigurationError, FencedOutError, MarigoldError, MissingTableError
+from marigold_assets.errors import (
+    ConfigurationError,
+    FencedOutError,
+    MarigoldError,
+    MissingTableError,
+    StoreUnavailableError,
+)
 from marigold_assets.model import Attempt, FencingToken, Interval, PartitionSlice, SwapOptions, TableName
 from marigold_assets.stores.base import Query
 from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.testing.confirmation import ConfirmationContract
 from marigold_assets.testing.durability import DurabilityContract
 from marigold_assets.testing.fencing import FencingContract
 from marigold_assets.testing.harness import swap
@@ -37,7 +44,9 @@ class Through:
         return getattr(self._kept, name)
 
 
-class TestWithinOneOpening(FencingContract, ReplacementContract, DurabilityContract, LineageContract):
+class TestWithinOneOpening(
+    ConfirmationContract, FencingContract, ReplacementContract, DurabilityContract, LineageContract
+):
     @pytest.fixture
     def make_store(self, path):
         told = []
@@ -254,6 +263,79 @@ def test_nothing_of_a_swap_is_left_to_the_next(duck, path, attempt):
         assert session.execute("look", "SELECT view_name FROM duckdb_views() WHERE temporary AND NOT internal") == []
         with pytest.raises(MarigoldError, match="marigold_rows"):
             kept.swap([slice_of("a")], Query(sql="FROM marigold_rows"), attempt=attempt, swap_id="leaked")
+
+
+SMALL_SWAP = [
+    *("describe", "begin", "touch counter", "describe", "explain", "delete", "insert", "measure"),
+    *("append to ledger", "commit"),
+]
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_the_fence_is_looked_at_once_an_opening(path, duck, draw, filled):
+    """After its first swap, a small one is ten statements."""
+    attempt, labels = draw(), []
+    if filled:
+        swap(duck, attempt, {"a": [1], "b": [2]}, swap_id="filled")
+    slices = [slice_of(key) for key in ("a", "b", "c")]
+    with DuckDBStore(str(path), observer=labels.append).keep_open(attempt, slices) as kept:
+        for key in ("a", "b", "c"):
+            labels.clear()
+            query = Query(sql=f"SELECT '{key}' AS key, 7::BIGINT AS value")
+            kept.swap([slice_of(key)], query, attempt=attempt, swap_id=key)
+            assert ("read claims" in labels) == (key == "a")
+        assert labels == SMALL_SWAP
+        labels.clear()
+        swap(kept, attempt, {"a": [5]}, swap_id="rows")
+        assert labels == [label for label in SMALL_SWAP if label != "explain"]
+    assert [entry.token for entry in duck.heads(TABLE).values()] == [attempt.token] * 3
+    with duckdb.connect(str(path)) as connection:
+        marks = connection.execute("SELECT partition_key, high_water FROM marigold.fence ORDER BY ALL").fetchall()
+    assert marks == [(key, attempt.token) for key in ("a", "b", "c")]
+
+
+def test_a_first_swap_that_is_refused_has_not_looked_for_the_others(duck, path, draw):
+    """Or the table would belong to somebody who never wrote it."""
+    attempt = draw()
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept, pytest.raises(MarigoldError, match="outside"):
+        kept.swap([slice_of("a")], table_of([{"key": "z", "value": 1}]), attempt=attempt, swap_id="1")
+    with duckdb.connect(str(path)) as connection:
+        assert connection.execute("FROM marigold.fence UNION ALL BY NAME FROM marigold.claims").fetchall() == []
+
+
+def test_a_commit_that_failed_within_an_opening_is_an_error_and_the_next_swap_goes_through(path, duck, attempt):
+    failing = []
+
+    def observe(label):
+        if label == "commit" and failing:
+            raise failing.pop()
+
+    store = DuckDBStore(str(path), observer=observe)
+    with store.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        failing.append(duckdb.IOException("disk gone"))
+        with pytest.raises(StoreUnavailableError, match="disk gone"):
+            swap(kept, attempt, {"b": [5]}, swap_id="2")
+        [receipt] = swap(kept, attempt, {"b": [6]}, swap_id="2")
+        assert not receipt.replayed
+    assert sorted(duck.read(TABLE)["value"].to_pylist()) == [5, 6]
+
+
+def test_a_conflict_within_an_opening_is_tried_again(path, duck, attempt, rival):
+    seen = []
+
+    def observe(label):
+        seen.append(label)
+        if label == "touch counter" and seen.count(label) == 3:
+            rival.execute("ROLLBACK")
+
+    store = DuckDBStore(str(path), observer=observe)
+    with store.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        rival.execute("BEGIN TRANSACTION; UPDATE marigold.counter SET last_position = last_position + 1")
+        swap(kept, attempt, {"b": [6]}, swap_id="2")
+    assert seen.count("touch counter") == 3
+    assert sorted(duck.read(TABLE)["value"].to_pylist()) == [5, 6]
 
 
 # Relations

@@ -23,6 +23,7 @@ import dagster as dg
 import psutil
 import pytest
 from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionStatus
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._core.execution.retries import RetryMode
 from dagster._core.origin import JobPythonOrigin
@@ -116,6 +117,23 @@ LAUNCH_BACKFILL = """
 mutation($backfillParams: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $backfillParams) {
   __typename ... on PythonError { message } ... on LaunchBackfillSuccess { backfillId } } }
 """
+REEXECUTE = """
+mutation($reexecutionParams: ReexecutionParams) { launchRunReexecution(reexecutionParams: $reexecutionParams) {
+  __typename ... on PythonError { message } ... on LaunchRunSuccess { run { runId } } } }
+"""
+TERMINATE_RUN = """
+mutation($runId: String!) { terminateRun(runId: $runId) {
+  __typename ... on PythonError { message } ... on TerminateRunFailure { message } } }
+"""
+CANCEL_BACKFILL = """
+mutation($backfillId: String!) { cancelPartitionBackfill(backfillId: $backfillId) {
+  __typename ... on PythonError { message } } }
+"""
+RELOAD = """
+mutation { reloadRepositoryLocation(repositoryLocationName: "e2e") {
+  __typename ... on PythonError { message } ... on WorkspaceLocationEntry { loadStatus } } }
+"""
+DONE = ("Success", "WorkspaceLocationEntry")
 
 
 def plain_run(job: str, day: str, **tags: str) -> dict[str, Any]:
@@ -250,7 +268,7 @@ class Rig:
                 with warnings.catch_warnings(action="ignore"):  # Dagster deprecates what it uses itself
                     result = execute_query(workspace, mutation, parameters)
                 [answer] = result["data"].values()
-                assert answer["__typename"].startswith("Launch"), answer
+                assert answer["__typename"].endswith(DONE), answer
                 return answer
 
             yield launch
@@ -284,6 +302,51 @@ class Rig:
 
     def die_after_commit(self, step: str, run_id: str) -> None:
         (self.room / f"die@{step}@{run_id}").touch()
+
+    # --- ordering ---
+
+    def order(self, place: str, asset: str, day: str, what: str) -> None:
+        """Have whoever comes first to a place in the building of a day do something, such as ``kill worker``."""
+        (self.room / f"{place}@{asset}@{day}").write_text(what, encoding="utf-8")
+
+    def is_obeyed(self, place: str, asset: str, day: str) -> bool:
+        return not (self.room / f"{place}@{asset}@{day}").exists()
+
+    def await_hold(self, asset: str, day: str) -> int:
+        """Wait until a process holds as it was ordered to, and return its id."""
+        held = self.room / f"held@{asset}@{day}"
+        return int(wait_for(lambda: held.exists() and held.read_text(), f"{asset} of {day} to hold\n{self.logs()}"))
+
+    def let_go(self, asset: str, day: str) -> None:
+        (self.room / f"go@{asset}@{day}").touch()
+
+    def calls(self, asset: str) -> list[tuple[str, str, str]]:
+        """Day, run and code version of every call of an asset's function."""
+        noted = self.room / f"calls@{asset}"
+        lines = noted.read_text(encoding="utf-8").splitlines() if noted.exists() else []
+        return [(day, run, version) for day, run, version in map(str.split, lines)]
+
+    # --- backfills ---
+
+    def await_backfill(self, backfill: str, seconds: float = 4 * PATIENCE_SECONDS) -> BulkActionStatus:
+        """Wait until a backfill has ended, and say how."""
+
+        def ended() -> BulkActionStatus | None:
+            status = self.instance.get_backfill(backfill).status
+            return status if status in BULK_ACTION_TERMINAL_STATUSES else None
+
+        return wait_for(ended, f"backfill {backfill} to end\n{self.logs()}", seconds, every_seconds=0.25)
+
+    def runs_of(self, backfill: str) -> list[dg.DagsterRun]:
+        """The runs of a backfill, the oldest first."""
+        filters = dg.RunsFilter(tags={"dagster/backfill": backfill})
+        return list(self.instance.get_runs(filters=filters, ascending=True))
+
+    def await_end(self, run_id: str, seconds: float = PATIENCE_SECONDS) -> dg.DagsterRunStatus:
+        wait_for(
+            lambda: self.instance.get_run_by_id(run_id).is_finished, f"run {run_id} to end\n{self.logs()}", seconds
+        )
+        return self.status(run_id)
 
     # --- looking ---
 
@@ -402,16 +465,21 @@ def rig(zygote: Zygote, room: Path, settings: str, location: Path) -> Iterator[R
 
 
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def room() -> Iterator[Path]:
+    with new_room() as room:
+        yield room
+
+
+@contextmanager
+def new_room() -> Iterator[Path]:
     """A folder in memory where there is one: Dagster's SQLite waits for the disk at every event."""
-    memory = Path("/dev/shm")
-    if os.access(memory, os.W_OK):
-        with tempfile.TemporaryDirectory(dir=memory, prefix="marigold-e2e-") as room:
-            monkeypatch.setenv("MARIGOLD_E2E_ROOM", room)
-            yield Path(room)
-    else:
-        monkeypatch.setenv("MARIGOLD_E2E_ROOM", str(tmp_path))
-        yield tmp_path
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(dir=memory, prefix="marigold-e2e-", ignore_cleanup_errors=True) as room,
+        pytest.MonkeyPatch.context() as variables,
+    ):
+        variables.setenv("MARIGOLD_E2E_ROOM", room)
+        yield Path(room)
 
 
 @pytest.fixture(scope="session")

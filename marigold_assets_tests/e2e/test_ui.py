@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -88,28 +89,65 @@ def market(tmp_path):
         log.close()
 
 
-def test_days_picked_in_the_ui_are_swapped_and_show_token_and_content_hash(market):
+@pytest.fixture
+def page():
     sync_api = pytest.importorskip("playwright.sync_api")
     browser_path = shutil.which("chromium")
     assert browser_path, "this test drives Chromium: install it, or leave out -m browser"
-    address, store = market
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=CHROMIUM)
         page = browser.new_page(viewport={"width": 1500, "height": 1000})
         page.set_default_timeout(PATIENCE_SECONDS * 1000)
-        page.goto(f"{address}/assets/raw_orders")
-        page.get_by_role("button", name="Materialize").first.click()
-        days = page.get_by_placeholder("ex: 2024-01-01")
-        days.fill("[2024-12-24...2024-12-26]")
-        days.press("Tab")
-        page.get_by_role("button", name="Launch").last.click()
-        entries = wait_for("the swap", lambda: len(found := store.ledger()) == 3 and found)
-        page.goto(f"{address}/assets/raw_orders?view=partitions&partition=2024-12-25")
-        page.get_by_text("marigold/fencing_token").first.wait_for()
-        shown = page.inner_text("body")
+        yield page
         browser.close()
-    assert [entry.partition_key for entry in entries] == ["2024-12-24", "2024-12-25", "2024-12-26"]
-    closed_day = entries[1]
+
+
+def launch(page, address, asset, days):
+    """Materialize days from the page of an asset."""
+    page.goto(f"{address}/assets/{asset}")
+    page.get_by_role("button", name="Materialize").first.click()
+    picked = page.get_by_placeholder("ex: 2024-01-01")
+    picked.fill(days)
+    picked.press("Tab")
+    page.get_by_role("button", name="Launch").last.click()
+
+
+def swaps(store, owner, count):
+    def found():
+        entries = [entry for entry in store.ledger() if entry.owner == owner]
+        return len(entries) == count and entries
+
+    return wait_for(f"the swaps of {owner}", found)
+
+
+def shown_of_partition(page, address, asset, key):
+    page.goto(f"{address}/assets/{asset}?view=partitions&partition={key}")
+    page.get_by_text("marigold/fencing_token").first.wait_for()
+    return page.inner_text("body")
+
+
+def test_days_and_a_chain_picked_in_the_ui_are_swapped_and_show_what_each_partition_holds(market, page):
+    address, store = market
+    keys = ["2024-01-01", "2024-01-02", "2024-01-03"]
+    launch(page, address, "raw_orders", "[2024-01-01...2024-01-03], 2024-12-25")
+    orders = swaps(store, "raw_orders", 4)
+    assert {entry.partition_key for entry in orders} == {*keys, "2024-12-25"}
+    [closed_day] = [entry for entry in orders if entry.partition_key == "2024-12-25"]
+    shown = shown_of_partition(page, address, "raw_orders", "2024-12-25")
     assert closed_day.row_count == 0
     assert closed_day.content_hash in shown
     assert closed_day.swap_id in shown
+
+    launch(page, address, "customer_tiers", "[2024-01-01...2024-01-03]")
+    tiers = swaps(store, "customer_tiers", 3)
+    assert [entry.partition_key for entry in tiers] == keys
+    assert len({entry.run_id for entry in tiers}) == 1
+    for entry in tiers:
+        shown = shown_of_partition(page, address, "customer_tiers", entry.partition_key)
+        assert entry.content_hash in shown
+        assert entry.swap_id in shown
+        assert re.search(rf"dagster/partition_row_count\s+{entry.row_count}\s", shown)
+    page.goto(f"{address}/assets/customer_tiers?view=events")
+    page.get_by_text("Partition 2024-01-03 materialized").first.wait_for()
+    lines = page.inner_text("body").splitlines()
+    assert [line for line in lines if line in keys] == keys[::-1]

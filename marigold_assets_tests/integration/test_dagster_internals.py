@@ -179,3 +179,63 @@ def test_with_the_internals_there_is_no_warning(warehouse, days):
     assert len({event.tags["dagster/data_version"] for event in events}) == 3
     assert {event.tags["my"] for event in events} == {"tag"}
     assert {event.tags["dagster/code_version"] for event in events} == {"4"}
+
+
+def test_the_current_context_of_a_step_can_be_narrowed(warehouse):
+    found = []
+
+    @dg.asset
+    def step(context) -> None:
+        other = dg.AssetExecutionContext(context.op_execution_context)
+        with dagster_internals.current_context(other):
+            found.append(dg.AssetExecutionContext.get() is other)
+        found.append(dg.AssetExecutionContext.get() is context)
+
+    warehouse.materialize(step)
+    assert found == [True, True]
+
+
+def test_resources_are_told_from_inputs_by_their_annotation():
+    class Bank(dg.ConfigurableResource):
+        name: str
+
+    for wanted in (Bank, dg.ResourceParam[str]):
+        assert dagster_internals.is_resource_annotation(wanted)
+    for wanted in (pd.DataFrame, str, dict[str, pd.DataFrame], None, pd.DataFrame | None):
+        assert not dagster_internals.is_resource_annotation(wanted)
+
+
+def test_the_partitions_that_one_key_reads_are_those_of_its_mapping(warehouse, days):
+    found = []
+    back = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+    @dg.asset(
+        ins={"before": dg.AssetIn(days.key, partition_mapping=back, dagster_type=dg.Nothing)},
+        partitions_def=DAYS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def reader(context) -> None:
+        found.extend(dagster_internals.upstream_keys(context, days.key, key) for key in (D1, D3))
+        found.append(dagster_internals.io_manager_key_of(context, days.key))
+        found.append(dagster_internals.io_manager_key_of(context, dg.AssetKey("nobody")))
+
+    warehouse.materialize(days, reader, key=D2)
+    assert found == [((), ()), ((D2,), ()), "io_manager", None]
+
+
+def test_an_output_whose_events_are_logged_adds_none_and_its_children_run(warehouse):
+    ran = []
+
+    @dg.asset(dagster_type=dg.Nothing, partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
+    def parent(context):
+        for key in context.partition_keys:
+            context.log_event(dg.AssetMaterialization(context.asset_key, partition=key))
+        yield dagster_internals.already_logged_output()
+
+    @dg.asset(deps=[parent], partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
+    def child() -> None:
+        ran.append(True)
+
+    warehouse.materialize(parent, child, keys=(D1, D3))
+    assert ran == [True]
+    assert [event.partition for _, event in warehouse.events("parent")] == [D1, D2, D3]

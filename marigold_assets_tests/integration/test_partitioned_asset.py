@@ -490,6 +490,40 @@ def test_context_config_and_resources_are_those_of_dagster(warehouse):
     assert entry.provenance.code_fingerprint.startswith("cf1:")
 
 
+def test_an_input_that_another_io_manager_stores_may_be_of_any_type_and_is_no_reason_to_leave_a_key_alone(
+    warehouse, tmp_path
+):
+    calls = []
+
+    @dg.asset(io_manager_key="files")
+    def rates() -> dict:
+        return {"factor": 3}
+
+    @partitioned_asset(
+        partitions_def=DAYS,
+        partition_expr="day",
+        code_version="1",
+        early_cutoff="on",
+        ins={"rates": dg.AssetIn(input_manager_key="files")},
+    )
+    def scaled(context: dg.AssetExecutionContext, orders: pd.DataFrame, rates: dict) -> pd.DataFrame:
+        calls.append(context.partition_key)
+        return orders.assign(cents=orders["cents"] * rates["factor"])
+
+    shop = Shop()
+    resources = {"io_manager": warehouse.io_manager(), "files": dg.FilesystemIOManager(base_dir=str(tmp_path))}
+    run(warehouse, shop.orders, keys=(day(1), day(2)))
+    dg.materialize([rates], instance=warehouse.instance, resources=resources)
+    for _ in range(2):
+        warehouse.materialize(
+            shop.orders, rates, scaled, selection=["scaled"], keys=(day(1), day(2)), resources=resources
+        )
+    assert calls == days(1, 2) * 2
+    assert warehouse.rows("SELECT sum(cents) FROM public.scaled") == [(9,)]
+    outcomes = [event.metadata[report.OUTCOME].value for _, event in warehouse.events("scaled")]
+    assert outcomes == ["swapped"] * 2 + ["confirmed"] * 2
+
+
 def test_another_config_is_another_input_for_early_cut_off(warehouse):
     calls = []
 

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import dagster as dg
 import duckdb
 import pytest
+import yaml
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 DAY = "2024-03-01"
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    found = re.findall(rf"^ *```{language}\n(.*?)^ *```$", README, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for block in found]
 
 
 FILES = blocks("python")
-[LEDGER] = blocks("sql")
+PROVENANCE, LEDGER = blocks("sql")
+[RUN_CONFIG] = blocks("yaml")
 COMMANDS = [line for block in blocks("bash") for line in block.splitlines()]
-both_files = pytest.mark.parametrize("text", FILES, ids=["io manager", "resource"])
+OF_A_DAY, OF_A_CHAIN = [line for line in COMMANDS if line.startswith("dagster asset materialize")]
+both_files = pytest.mark.parametrize("text", FILES[:2], ids=["io manager", "resource"])
+chain_file = pytest.mark.parametrize("text", FILES[2:], ids=["partitioned asset"])
 
 
 @pytest.fixture
@@ -42,13 +49,44 @@ def assert_stored(folder):
         assert entry[:3] == (DAY, 2, "2")
 
 
-@both_files
-def test_a_file_materializes_a_partition(definitions):
+def loaded(definitions):
     spec = importlib.util.spec_from_file_location("readme_definitions", definitions)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module.defs
+
+
+def materialize(defs, selection, first, last, **run_config):
     with dg.DagsterInstance.ephemeral() as instance:
-        job = module.defs.resolve_implicit_global_asset_job_def()
+        result = dg.materialize(
+            list(defs.assets),
+            selection=selection,
+            resources=defs.resources,
+            instance=instance,
+            tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
+            run_config=run_config,
+        )
+    return [
+        (event.partition, event.materialization.metadata["marigold/outcome"].value)
+        for event in result.get_asset_materialization_events()
+    ]
+
+
+def run(command, folder):
+    dagster = Path(sys.executable).with_name("dagster")
+    done = subprocess.run([dagster, *shlex.split(command)[1:]], cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def asked(folder, query):
+    with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+@both_files
+def test_a_file_materializes_a_partition(definitions):
+    job = loaded(definitions).resolve_implicit_global_asset_job_def()
+    with dg.DagsterInstance.ephemeral() as instance:
         assert job.execute_in_process(partition_key=DAY, instance=instance).success
     assert_stored(definitions.parent)
 
@@ -56,14 +94,40 @@ def test_a_file_materializes_a_partition(definitions):
 @pytest.mark.processes
 @pytest.mark.parametrize("text", FILES[:1], ids=["io manager"])
 def test_the_command_beside_it_materializes_that_partition(definitions, monkeypatch):
-    [command] = [line for line in COMMANDS if line.startswith("dagster asset materialize")]
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    dagster = Path(sys.executable).with_name("dagster")
-    done = subprocess.run(
-        [dagster, *shlex.split(command)[1:]], cwd=definitions.parent, check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run(OF_A_DAY, definitions.parent)
     assert_stored(definitions.parent)
+
+
+@chain_file
+def test_a_chain_sums_up_says_what_made_each_day_and_by_the_printed_config_leaves_alone_what_stands(definitions):
+    defs, range_ = loaded(definitions), ("2024-01-01", "2024-01-03")
+    days = [f"2024-01-0{n}" for n in (1, 2, 3)]
+    materialize(defs, ["raw_orders", "daily_sales"], *range_)
+    assert materialize(defs, ["sales_to_date"], *range_) == [(day, "swapped") for day in days]
+    found = asked(definitions.parent, "SELECT sale_date::TEXT, cents FROM market.sales_to_date ORDER BY ALL")
+    assert found == [(day, 1_170 * n) for n, day in enumerate(days, start=1)]
+    made = asked(definitions.parent, PROVENANCE)
+    inputs = [("daily_sales", days[0])]
+    for before, day in itertools.pairwise(days):
+        inputs += [("daily_sales", day), ("sales_to_date", before)]
+    assert [row[-3:-1] for row in made] == inputs
+    hashes = dict(asked(definitions.parent, "SELECT (owner, partition_key)::TEXT, content_hash FROM marigold.ledger"))
+    assert all(row[-1] == hashes[f"({row[-3]}, {row[-2]})"] for row in made)
+    assert {row[1] for row in made} == {"1"}
+    config = yaml.safe_load(RUN_CONFIG)
+    assert materialize(defs, ["sales_to_date"], *range_, **config) == [(day, "unchanged") for day in days]
+
+
+@pytest.mark.processes
+@chain_file
+def test_the_command_of_a_chain_builds_its_range_in_order(definitions, monkeypatch):
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    first, last = OF_A_CHAIN.split()[-1].split("...")
+    materialize(loaded(definitions), ["raw_orders", "daily_sales"], first, last)
+    run(OF_A_CHAIN, definitions.parent)
+    found = asked(definitions.parent, "SELECT cents FROM market.sales_to_date ORDER BY sale_date")
+    assert found == [(1_170 * n,) for n in range(1, 8)]
 
 
 def test_every_command_of_dev_py_and_every_folder_of_tests_is_named():

@@ -1,13 +1,14 @@
-"""From orders to report through a real warehouse, exact to the cent."""
+"""From orders to report and through the chains, in a real warehouse, exact to the cent."""
 
 from __future__ import annotations
 
 from collections import Counter
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
-from marigold_assets.market.orders import orders_of
+from marigold_assets.market.assets import BIG_DAY_CENTS, TIER_LASTS_DAYS
+from marigold_assets.market.orders import FIRST_DAY, orders_of
 
 pytestmark = pytest.mark.slow
 
@@ -113,3 +114,81 @@ def test_a_nightly_run_of_one_day_still_reports_on_all_days(materialize, query):
     assert query("SELECT sum(revenue_cents)::BIGINT FROM market.revenue_report") == [
         (revenue_by_hand(EVE, AFTER).total(),)
     ]
+
+
+def calendar(days):
+    return [FIRST_DAY + timedelta(days=n) for n in range(days)]
+
+
+def tiers_by_hand(days):
+    """Every tier there was until the end of some days, as (customer, tier, from, to), one customer at a time."""
+    big_days = {}
+    for day in days:
+        once_each = {row["order_id"]: row for row in orders_of(day).to_dict("records")}
+        cents = Counter()
+        for row in once_each.values():
+            cents[row["customer_id"]] += row["amount_cents"]
+        for customer, spent in cents.items():
+            if isinstance(customer, str) and spent >= BIG_DAY_CENTS:
+                big_days.setdefault(customer, []).append(day)
+    found = set()
+    for customer, dates in big_days.items():
+        tier, since, until = None, None, None
+        for day in [*dates, date.max]:
+            if until is not None and day > until:
+                found.add((customer, tier, since, until if until <= days[-1] else None))
+                tier = None
+            if day == date.max:
+                break
+            if tier == "silver":
+                found.add((customer, tier, since, day))
+            tier, since = (tier, since) if tier == "gold" else ("gold" if tier else "silver", day)
+            until = day + timedelta(days=TIER_LASTS_DAYS)
+    return found
+
+
+EACH_TIER_ONCE = """
+    SELECT customer_id, tier, valid_from, valid_to FROM market.customer_tiers
+    WHERE valid_to IS NOT NULL OR as_of = (SELECT max(as_of) FROM market.customer_tiers)
+"""
+
+
+def test_totals_and_tiers_are_those_of_all_days_before_whether_by_day_or_by_range(materialize, query):
+    days = calendar(45)
+    cut = 3
+    for day in days[:cut]:
+        materialize(["raw_orders", "daily_sales", "sales_to_date", "customer_tiers"], str(day))
+    rest = (str(days[cut]), str(days[-1]))
+    for asset in ("raw_orders", "daily_sales", "sales_to_date", "customer_tiers"):
+        materialize([asset], rest)
+    for until in (days[:1], days[:cut], days):
+        totals = query(f"SELECT store, revenue_cents FROM market.sales_to_date WHERE sale_date = '{until[-1]}'")
+        assert dict(totals) == revenue_by_hand(*map(str, until))
+    found = query(EACH_TIER_ONCE)
+    assert len(found) == len(set(found))
+    assert set(found) == tiers_by_hand(days)
+
+
+def test_a_closed_day_hands_totals_and_tiers_on(materialize, query, monkeypatch):
+    monkeypatch.setattr("marigold_assets.market.orders.shop_is_closed", lambda day: str(day) == "2024-01-02")
+    days = ("2024-01-01", "2024-01-03")
+    for asset in ("raw_orders", "daily_sales", "sales_to_date", "customer_tiers"):
+        materialize([asset], days)
+    assert query("SELECT count(*) FROM market.daily_sales WHERE sale_date = '2024-01-02'") == [(0,)]
+    totals = (
+        "SELECT store, orders, refunds, revenue_cents FROM market.sales_to_date WHERE sale_date = '{}' ORDER BY ALL"
+    )
+    assert query(totals.format("2024-01-02")) == query(totals.format("2024-01-01"))
+    tiers = "SELECT * EXCLUDE as_of FROM market.customer_tiers WHERE as_of = '{}' ORDER BY ALL"
+    assert query(tiers.format("2024-01-02")) == query(tiers.format("2024-01-01"))
+
+
+def test_a_day_of_the_tiers_holds_no_more_than_what_is_valid_or_has_just_ended(materialize, query):
+    materialize(["raw_orders", "customer_tiers"], ("2024-01-01", "2024-02-10"))
+    [(rows, customers, beside)] = query(
+        "SELECT count(*), count(DISTINCT customer_id), count_if(valid_to IS NOT NULL AND valid_to <> as_of)"
+        " FROM market.customer_tiers WHERE as_of = '2024-02-10'"
+    )
+    assert beside == 0
+    assert rows - customers < 20  # those who went from silver to gold
+    assert rows < 2_000

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import warnings
 from datetime import UTC, date, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -16,8 +17,9 @@ import pytest
 import marigold_assets
 from marigold_assets import FencedPartitionIOManager
 from marigold_assets.market import definitions
-from marigold_assets.market.assets import DAYS, daily_sales, raw_orders
+from marigold_assets.market.assets import DAYS, customer_tiers, daily_sales, raw_orders, sales_to_date
 from marigold_assets.market.schedules import nightly
+from marigold_assets_tests.market.conftest import VARYING_POLICIES
 
 PROJECT = Path(definitions.__file__).parents[2]
 MADRID = ZoneInfo("Europe/Madrid")
@@ -65,8 +67,9 @@ def test_the_calendar_has_two_years_of_days_and_an_end():
     assert (keys[0], keys[-1], len(keys)) == ("2024-01-01", "2025-12-31", 731)
 
 
-def test_both_daily_assets_can_share_a_run():
-    assert raw_orders.backfill_policy == daily_sales.backfill_policy
+def test_independent_days_can_share_a_run_and_a_chain_takes_one_for_all_of_its_days():
+    assert raw_orders.backfill_policy == daily_sales.backfill_policy == dg.BackfillPolicy.multi_run(100)
+    assert sales_to_date.backfill_policy == customer_tiers.backfill_policy == dg.BackfillPolicy.single_run()
     assert raw_orders.partitions_def == daily_sales.partitions_def
 
 
@@ -107,18 +110,41 @@ def test_the_schedule_waits_to_be_turned_on():
     assert nightly.default_status == dg.DefaultScheduleStatus.STOPPED
 
 
-def test_a_night_builds_everything_and_checks_it(warehouse, instance, outcomes):
+@pytest.fixture
+def night(warehouse, instance):
+    """Runs the schedule's job for a night, as the schedule does."""
     resources = {"io_manager": FencedPartitionIOManager(database=str(warehouse), schema="market")}
-    night = dg.Definitions(
-        assets=definitions.ASSETS,
-        asset_checks=definitions.CHECKS,
-        schedules=[nightly],
-        resources=resources,
-    ).resolve_job_def(nightly.job_name)
-    result = night.execute_in_process(partition_key="2024-12-24", instance=instance)
-    built = {event.asset_key.to_user_string() for event in result.get_asset_materialization_events()}
-    assert built == {"raw_orders", "daily_sales", "revenue_report"}
-    assert list(outcomes(result).values()) == [True] * len(definitions.CHECKS)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=VARYING_POLICIES)
+        job = dg.Definitions(
+            assets=definitions.ASSETS,
+            asset_checks=definitions.CHECKS,
+            schedules=[nightly],
+            resources=resources,
+        ).resolve_job_def(nightly.job_name)
+    return lambda key, **options: job.execute_in_process(partition_key=key, instance=instance, **options)
+
+
+def built(result):
+    return {event.asset_key.to_user_string() for event in result.get_asset_materialization_events()}
+
+
+def test_a_night_builds_everything_upon_the_night_before_and_checks_it(night, outcomes):
+    for key in ("2024-01-01", "2024-01-02"):
+        result = night(key)
+        assert built(result) == {asset.key.to_user_string() for asset in definitions.ASSETS}
+        assert list(outcomes(result).values()) == [True] * len(definitions.CHECKS)
+
+
+def test_a_night_after_a_gap_builds_sales_and_report_and_names_the_day_that_the_chains_miss(night):
+    night("2024-01-01")
+    result = night("2024-01-03", raise_on_error=False)
+    assert not result.success
+    assert built(result) == {"raw_orders", "daily_sales", "revenue_report"}
+    failures = {event.step_key: event for event in result.get_step_failure_events()}
+    assert set(failures) == {"sales_to_date", "customer_tiers"}
+    for event in failures.values():
+        assert "previous partition '2024-01-02'" in event.step_failure_data.user_failure_data.description
 
 
 def test_the_example_uses_public_names_only():

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
+import duckdb
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
 from marigold_assets.errors import MarigoldError
-from marigold_assets.model import Attempt, Claim, SwapOptions, TableName
+from marigold_assets.model import Attempt, Claim, CutOff, SwapOptions, TableName
+from marigold_assets.stores import fence
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.stores.memory import MemoryStore
+from marigold_assets.stores.session import BEGIN, Session
 from marigold_assets.testing.strategies import slice_of, table_of, values
 
 TABLE = TableName(schema="sales", name="daily")
@@ -33,17 +37,44 @@ class Agreement(RuleBasedStateMachine):
     @initialize()
     def open_both(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.model = MemoryStore()
+        self.open = ExitStack()
+        self.files = (MemoryStore(), None)
         self.reopen()
         self.numbers = iter(range(10_000))
 
     def teardown(self):
-        with self.folder:
+        with self.folder, self.open:
             self.compare_all()
 
     @rule()
     def reopen(self):
-        self.real = DuckDBStore(str(Path(self.folder.name) / "market.duckdb"))
+        self.close()
+        self.path = str(Path(self.folder.name) / "market.duckdb")
+        self.model, self.real = self.files = (self.files[0], DuckDBStore(self.path))
+
+    def close(self):
+        self.open.close()
+        self.model, self.real = self.files
+
+    @rule(attempt=attempts, wanted=keys)
+    def keep_open(self, attempt, wanted):
+        self.close()
+        slices = [slice_of(key) for key in wanted]
+        self.open.enter_context(self.files[1].connector.share())  # or nobody else could open it in this process
+        self.model, self.real = (self.open.enter_context(store.keep_open(attempt, slices)) for store in self.files)
+
+    @rule(attempt=attempts, claimed=keys)
+    def claim_beside(self, attempt, claimed):
+        """By another connection of this process, which knows nothing of what an opening remembers."""
+        claims = [Claim(owner="daily", partition_key=key) for key in claimed]
+        self.files[0].claim(attempt, claims)
+        with duckdb.connect(self.path, config={"custom_user_agent": "dagster"}) as connection:
+            session = Session(connection, None)
+            fence.ensure_tables(session.fenced)
+            session.execute("begin", BEGIN)
+            fence.touch_counter(session.fenced)
+            fence.settle_claims(session.fenced, attempt, claims)
+            session.execute("commit", "COMMIT")
 
     def both(self, action, shown=lambda result: result):
         def outcome(store):
@@ -71,9 +102,9 @@ class Agreement(RuleBasedStateMachine):
         slices = [slice_of(key, owner=owner) for key in swapped]
 
         def shown(receipts):
-            return [
-                (r.replayed, r.entry.partition_key, r.entry.token, r.entry.row_count, r.entry.swap_id) for r in receipts
-            ]
+            entries = [receipt.entry for receipt in receipts]
+            told = [(e.partition_key, e.token, e.row_count, e.swap_id, e.confirmed) for e in entries]
+            return told, [receipt.replayed for receipt in receipts]
 
         self.both(lambda store: store.swap(slices, rows, attempt=attempt, swap_id=swap_id, **more), shown)
 
@@ -103,6 +134,22 @@ class Agreement(RuleBasedStateMachine):
         rows = table_of([{"key": swapped[0], "value": 1}]).append_column("more", [["x"]])
         self.run_swap(attempt, swapped, rows, f"swap {next(self.numbers)}", options=SwapOptions(evolve=evolve))
 
+    @rule(attempt=attempts, swapped=keys, cut_off=st.sampled_from(CutOff), data=st.data())
+    def swap_what_may_be_stored(self, attempt, swapped, cut_off, data):
+        options = SwapOptions(cut_off=cut_off)
+        stored = [] if self.model.columns(TABLE) is None else self.model.read(TABLE).to_pylist()
+        rows = [{"key": row["key"], "value": row["value"]} for row in stored if row["key"] in swapped]
+        rows = data.draw(st.permutations(rows)) + data.draw(st.sampled_from(([], [{"key": swapped[0], "value": 7}])))
+        self.run_swap(attempt, swapped, table_of(rows), f"swap {next(self.numbers)}", options=options)
+
+    @rule(wanted=keys)
+    def look_inputs_up(self, wanted):
+        slices = [slice_of(key) for key in wanted]
+        self.both(
+            lambda store: store.inputs(slices),
+            lambda found: [(one.owner, one.partition_key, one.content_hash is None) for one in found],
+        )
+
     @rule(attempt=attempts, swapped=keys, owner=st.sampled_from(("daily", "weekly")), renamed=st.booleans())
     def swap_as_another_owner(self, attempt, swapped, owner, renamed):
         options = SwapOptions(renamed_from=("daily", "weekly") if renamed else ())
@@ -121,7 +168,7 @@ class Agreement(RuleBasedStateMachine):
     @rule()
     def compare_all(self):
         def shown(entries):
-            return [(e.partition_key, e.owner, e.run_id, e.token, e.swap_id, e.row_count) for e in entries]
+            return [(e.partition_key, e.owner, e.run_id, e.token, e.swap_id, e.row_count, e.confirmed) for e in entries]
 
         self.both(lambda store: store.ledger(), shown)
         self.both(

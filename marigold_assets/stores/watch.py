@@ -1,0 +1,123 @@
+"""What one opening knows of the fence, so that not every swap of it looks at everything again.
+
+Every transaction that writes the tables of the fence moves the counter, and every swap updates it: by the position that
+it is given it sees whether anybody else has written them since. That update is the check, as ever: it conflicts with
+whoever writes at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from marigold_assets.model import Attempt, Column, PartitionSlice, TableName
+from marigold_assets.stores import fence
+from marigold_assets.stores.session import FENCE_SCHEMA
+
+_Slot = tuple[str, str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sight:
+    """What was seen of the fence.
+
+    Attributes:
+        cleared: Slices that the attempt may write, with its token as their high-water mark.
+        swap_ids: Under which ids its run has committed anything.
+        position: The counter's position when that was so.
+    """
+
+    cleared: frozenset[_Slot] = frozenset()
+    swap_ids: frozenset[str] = frozenset()
+    position: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """The memory of an opening.
+
+    Attributes:
+        attempt: The attempt that it was opened for.
+        slices: What that is about to swap.
+    """
+
+    attempt: Attempt
+    slices: tuple[PartitionSlice, ...]
+    _seen: _Sight = field(default_factory=_Sight, init=False)
+    _pending: _Sight | None = field(default=None, init=False)
+    _columns: dict[str, tuple[Column, ...]] = field(default_factory=dict, init=False)
+
+    def admits(self, first_position: int, attempt: Attempt, slices: Sequence[PartitionSlice]) -> bool:
+        """Whether an attempt may write slices, with their marks raised, since nothing has changed.
+
+        Args:
+            first_position: What the counter has just given to this transaction.
+            attempt: Who wants to write.
+            slices: What.
+        """
+        return (
+            first_position == self._seen.position + 1
+            and attempt == self.attempt
+            and self._seen.cleared.issuperset(map(_slot, slices))
+        )
+
+    def has_committed(self, swap_id: str) -> bool:
+        """Whether the run has committed anything under a swap id, as long as nothing has changed."""
+        return swap_id in self._seen.swap_ids
+
+    def look(self, execute: fence.Execute, attempt: Attempt, slices: Sequence[PartitionSlice], position: int) -> None:
+        """Look at all that is about to be swapped, in a transaction that has passed the fence for some of it.
+
+        Slices that the attempt may not write are left to their own swaps, which refuse them.
+
+        Args:
+            execute: Runs a statement over the fence's tables.
+            attempt: Whose transaction it is.
+            slices: What it writes.
+            position: The last position that the counter has given to it.
+        """
+        if attempt != self.attempt or not self.slices:
+            return
+        done = {_slot(slice_) for slice_ in slices}
+        tables: dict[tuple[str, str], list[PartitionSlice]] = {}
+        for slice_ in self.slices:
+            if _slot(slice_) not in done:
+                tables.setdefault((slice_.table.key, slice_.owner), []).append(slice_)
+        cleared = [slice_ for own in tables.values() for slice_ in fence.clear(execute, own, attempt)]
+        rows = execute(
+            "read swap ids", f"SELECT DISTINCT swap_id FROM {FENCE_SCHEMA}.ledger WHERE run_id = ?", [attempt.run_id]
+        )
+        self._pending = _Sight(
+            cleared=frozenset(done | {_slot(slice_) for slice_ in cleared}),
+            swap_ids=frozenset(swap_id for (swap_id,) in rows),
+            position=position,
+        )
+
+    def pass_by(self, position: int) -> None:
+        """Note that a transaction was admitted, and which position it was given last."""
+        self._pending = _Sight(cleared=self._seen.cleared, swap_ids=self._seen.swap_ids, position=position)
+
+    def begin(self) -> None:
+        """Forget what a transaction has seen that was rolled back."""
+        self._pending = None
+
+    def committed(self, swap_id: str, table: TableName, columns: tuple[Column, ...]) -> None:
+        """Note that a transaction has committed."""
+        self._columns[table.key] = columns
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._seen = _Sight(
+                cleared=pending.cleared, swap_ids=pending.swap_ids | {swap_id}, position=pending.position
+            )
+
+    def columns(self, table: TableName) -> tuple[Column, ...] | None:
+        """The columns that a table had when it was last swapped; the next swap sees whether it still has."""
+        return self._columns.get(table.key)
+
+    def forget_columns(self, table: TableName) -> None:
+        """They are others now."""
+        self._columns.pop(table.key, None)
+
+
+def _slot(slice_: PartitionSlice) -> _Slot:
+    return slice_.table.key, slice_.owner, slice_.partition_key
