@@ -138,7 +138,8 @@ class Standing:
         return None if found is None else f"partition {found[0]!r} was built with {found[1]}"
 
     def _may_continue(self, head: LedgerEntry) -> bool:
-        return self._is_earlier_try(head) or head.run_id in self._failed_runs
+        is_left_over = head.run_id in self._failed_runs and not self._repeats_success
+        return is_left_over or self._is_earlier_try(head)
 
     def _is_earlier_try(self, head: LedgerEntry) -> bool:
         backfill = self._context.run.tags.get(BACKFILL_TAG)

@@ -263,9 +263,8 @@ def test_a_job_backfill_fails_at_once_where_a_chain_is_out_of_order_and_succeeds
         runs = {run.tags["dagster/partition"]: run.run_id for run in in_turn}
         assert [*runs] == keys[::-1]
         assert len(in_turn) == len(keys)  # and so no retries
-        shop.helpers.wait_for(
-            lambda: all(shop.rig.instance.get_run_by_id(run).is_finished for run in runs.values()), ""
-        )
+        for run in in_turn:
+            shop.rig.await_end(run.run_id)
         built = [key for key in keys if shop.rig.succeeded(runs[key])]
         # Two runs at a time, so that a late day may find the one before it there after all.
         assert built == keys[: len(built)]
