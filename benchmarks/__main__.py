@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks import growth, io_manager, memory, swap, writers
+from benchmarks import growth, io_manager, memory, partitioned, swap, writers
 from benchmarks.measuring import table
 
 _BENCHMARKS = {
@@ -25,6 +25,7 @@ _BENCHMARKS = {
     "growth": growth.run,
     "writers": writers.run,
     "memory": memory.run,
+    "partitioned": partitioned.run,
 }
 
 
