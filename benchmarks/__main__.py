@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks import daemon, growth, io_manager, memory, swap, writers
+from benchmarks import daemon, growth, io_manager, memory, partitioned, swap, writers
 from benchmarks.measuring import table
 
 _BENCHMARKS = {
@@ -26,6 +26,7 @@ _BENCHMARKS = {
     "writers": writers.run,
     "memory": memory.run,
     "daemon": daemon.run,
+    "partitioned": partitioned.run,
 }
 
 

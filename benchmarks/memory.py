@@ -92,7 +92,7 @@ def _materialize(source: str, parquet: str, rows: int, database: str) -> dict[st
             return pa.RecordBatchReader.from_batches(SCHEMA, _batches(rows))
         return f"SELECT * FROM read_parquet('{parquet}')"
 
-    before_mb = _peak_mb()
+    before_mb = peak_mb()
     begun = time.perf_counter()
     dg.materialize(
         [huge_day],
@@ -103,10 +103,10 @@ def _materialize(source: str, parquet: str, rows: int, database: str) -> dict[st
     seconds = time.perf_counter() - begun
     entry = DuckDBStore(database).ledger(TABLE)[-1]
     assert entry.owner == OWNER
-    return {"peak_mb": _peak_mb(), "before_mb": before_mb, "seconds": seconds, "rows": entry.row_count}
+    return {"peak_mb": peak_mb(), "before_mb": before_mb, "seconds": seconds, "rows": entry.row_count}
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     status = Path("/proc/self/status")
     if status.exists():  # Linux counts what was there before exec into ru_maxrss
         [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
