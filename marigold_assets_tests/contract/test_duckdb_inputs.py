@@ -172,12 +172,12 @@ def test_sql_that_reads_rows_of_another_tool_in_another_zone_is_swapped_in_its_o
         end=datetime(2024, 3, 2, tzinfo=UTC),
     )
     target = PartitionSlice(table=TABLE, partition_key="1", conditions=(at,), owner="daily")
-    reads = {"1": (Read(slice_=day(2, BERLIN)), Read(slice_=day(1)))}
+    reads = {"1": (Read(slice_=day(1)), Read(slice_=day(2, BERLIN)))}
     query = Query(sql="SELECT * FROM lake.events", reads=reads)
     [receipt] = duck.swap([target], query, attempt=draw(), swap_id="x")
     assert receipt.entry.row_count == 2
     hashes = [one.content_hash for one in receipt.entry.provenance.inputs]
-    assert hashes == [duck.content_hash(day(2, BERLIN)), duck.content_hash(day(1))]
+    assert hashes == [duck.content_hash(day(1)), duck.content_hash(day(2, BERLIN))]
 
 
 def test_what_is_read_is_looked_up_after_the_fence_and_not_for_a_repeated_swap(duck, draw, raws):
