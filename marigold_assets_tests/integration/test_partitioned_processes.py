@@ -20,6 +20,7 @@ LOCATION = Path(__file__).with_name("partitioned_location.py")
 def home(tmp_path):
     """The environment of the processes."""
     (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}")  # or all would be kept elsewhere
     return {
         **os.environ,
         "DAGSTER_HOME": str(tmp_path / "home"),
@@ -111,17 +112,8 @@ def test_the_multiprocess_executor_builds_both_assets_and_retries_in_a_new_proce
     program.write_text(EXECUTE.format(folder=str(LOCATION.parent), first="2024-01-01", last="2024-01-04"))
     environment = {**home, **({trouble: "2024-01-03"} if trouble else {})}
 
-    def execute(environment):
-        command = [sys.executable, "-W", "ignore", str(program)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-
-    ran = execute(environment)
-    if trouble == "DIE_AT":  # a process that dies is no failure that a retry policy covers
-        assert ran.returncode == 1, ran.stderr
-        assert totals(home) == [1, 3]
-        ran = execute(home)
+    command = [sys.executable, "-W", "ignore", str(program)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert totals(home) == [1, 3, 6, 10]
-    assert sorted(set(events(home, "to_date"))) == days(1, 4)
-    if trouble != "DIE_AT":
-        assert events(home, "to_date") == days(1, 4)
+    assert events(home, "to_date") == days(1, 4)  # what a process that died has not reported is made up for
