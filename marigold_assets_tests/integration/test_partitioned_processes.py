@@ -20,6 +20,7 @@ LOCATION = Path(__file__).with_name("partitioned_location.py")
 def home(tmp_path):
     """The environment of the processes."""
     (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").touch()
     return {
         **os.environ,
         "DAGSTER_HOME": str(tmp_path / "home"),
@@ -30,7 +31,8 @@ def home(tmp_path):
 
 def started(home, *options, command=("asset", "materialize")):
     program = [sys.executable, "-W", "ignore", "-m", "dagster", *command, "-f", str(LOCATION), *options]
-    return subprocess.Popen(program, env=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    folder = home["DAGSTER_HOME"]  # and not that of the project, whose .env names another home
+    return subprocess.Popen(program, env=home, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def finished(process):
@@ -58,7 +60,7 @@ def days(first, last):
 
 
 def test_the_command_line_builds_a_partition_and_a_range(home):
-    code, out = materialize(home, "--select", "daily", "--partition-range", "2024-01-01...2024-01-05")
+    code, out = materialize(home, "--select", "daily", "--partition-range", "2024-01-01...2024-01-09")
     assert code == 0, out
     for partition in (("--partition", "2024-01-01"), ("--partition-range", "2024-01-02...2024-01-05")):
         code, out = materialize(home, "--select", "to_date", *partition)
@@ -111,17 +113,8 @@ def test_the_multiprocess_executor_builds_both_assets_and_retries_in_a_new_proce
     program.write_text(EXECUTE.format(folder=str(LOCATION.parent), first="2024-01-01", last="2024-01-04"))
     environment = {**home, **({trouble: "2024-01-03"} if trouble else {})}
 
-    def execute(environment):
-        command = [sys.executable, "-W", "ignore", str(program)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-
-    ran = execute(environment)
-    if trouble == "DIE_AT":  # a process that dies is no failure that a retry policy covers
-        assert ran.returncode == 1, ran.stderr
-        assert totals(home) == [1, 3]
-        ran = execute(home)
+    command = [sys.executable, "-W", "ignore", str(program)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert totals(home) == [1, 3, 6, 10]
-    assert sorted(set(events(home, "to_date"))) == days(1, 4)
-    if trouble != "DIE_AT":
-        assert events(home, "to_date") == days(1, 4)
+    assert events(home, "to_date") == days(1, 4)  # what a process that died has not reported is made up for
