@@ -145,7 +145,8 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             claims: What the step is about to write.
         """
         attempt = stand_in_attempt(self.store) if self._attempt is None else self._attempt.reading(first=True)
-        self.store.claim(attempt, claims)
+        if claims:
+            self.store.claim(attempt, claims)
         return self.store, attempt
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from marigold_assets.errors import ConfigurationError, Where
-from marigold_assets.model import Condition, Equals, Interval, PartitionSlice, SwapOptions, TableName
+from marigold_assets.model import Condition, CutOff, Equals, Interval, PartitionSlice, SwapOptions, TableName
 from marigold_assets.windows import Windows
 
 PARTITION_EXPR = "partition_expr"
@@ -35,8 +35,8 @@ def table_of_output(name: str, metadata: Mapping[str, Any], configured_schema: s
     return TableName(schema=str(schema), name=str(metadata.get("table") or name))
 
 
-def swap_options(metadata: Mapping[str, Any], where: Where) -> SwapOptions:
-    """What an asset opts in to by its metadata.
+def swap_options(metadata: Mapping[str, Any], where: Where, *, cut_off: CutOff = CutOff.OFF) -> SwapOptions:
+    """What an asset opts in to by its metadata, and what becomes of rows that are the same again.
 
     Raises:
         ConfigurationError: One of the values says nothing of the kind.
@@ -62,7 +62,7 @@ def swap_options(metadata: Mapping[str, Any], where: Where) -> SwapOptions:
             remedy=f'set metadata={{"{RENAMED_FROM}": "<former key, such as sales/daily>"}} on the asset',
             **where,
         )
-    return SwapOptions(evolve=bool(evolve), renamed_from=tuple(former))
+    return SwapOptions(evolve=bool(evolve), renamed_from=tuple(former), cut_off=cut_off)
 
 
 def _plain(value: object) -> object:
