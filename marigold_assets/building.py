@@ -224,8 +224,8 @@ class _Building:
         self._keys_at_once = 1
         self._target.warn(
             f"keys_per_statement is {self._recipe.keys_per_statement}, but the function returned a"
-            f" {type(value).__name__} that the database cannot compute by itself; it is called key by key. Remedy: return"
-            " SQL, or a relation made of the inputs alone."
+            f" {type(value).__name__} that the database cannot compute by itself; it is called key by key. Remedy:"
+            " return SQL, or a relation made of the inputs alone."
         )
 
     # --- both ----------------------------------------------------------------------------------------------------
