@@ -120,6 +120,19 @@ class OpeningContract(StoreHarness):
                 swap(kept, old, {"d": [9]}, swap_id="late")
         assert sorted_rows(filled.read(TABLE)) == rows("a", 0) + rows("b", 3) + rows("c", 5) + rows("d", 0)
 
+    def test_what_an_opening_is_for_counts_as_committed_to_with_its_first_swap(self, filled: PartitionStore) -> None:
+        """S2: of two processes of one run the later is not overtaken in what it is about to write."""
+        earlier, later = self.draw(filled, "run"), self.draw(filled, "run")
+        with filled.keep_open(later, _WANTED) as kept:
+            with pytest.raises(RowsOutsidePartitionError):
+                kept.swap([slice_of("a")], table_of(rows("z", 1)), attempt=later, swap_id="bad")
+            swap(kept, earlier, {"b": [4]})
+            swap(kept, later, {"a": [5]})
+            for key in ("a", "b", "c"):
+                with pytest.raises(FencedOutError):
+                    swap(kept, earlier, {key: [9]}, swap_id=key)
+            swap(kept, earlier, {"d": [6]}, swap_id="d")
+
     def test_what_a_refused_swap_has_seen_is_forgotten(self, filled: PartitionStore) -> None:
         """S2: somebody else comes in its place."""
         old, new = self.draw(filled, "old"), self.draw(filled, "new")
