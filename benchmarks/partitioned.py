@@ -25,7 +25,7 @@ from marigold_assets import building
 from marigold_assets.events import EventWriter
 from marigold_assets.stores.duckdb import DuckDBStore
 
-_DAYS, _DAYS_QUICK = 730, 24
+_DAYS, _DAYS_QUICK = 730, 12
 _ROUNDS, _ROUNDS_QUICK = 3, 1
 _BOUNDS = {1_000: 4.0, 10_000: 3.0}  # compute plus swap, to the raw loop
 _OF_PANDAS = 2  # times as much
@@ -148,7 +148,7 @@ def run(folder: Path, *, quick: bool) -> list[Figure]:
                 figures += _memory(ranges.database, rows=rows, days=count)
             ranges.database.unlink()
         figures.append(_resolving(folder / "many.duckdb", instance))
-    figures += _flat_memory(folder / "flat", (24, 100) if quick else (100, 730, 3_650))
+    figures += _flat_memory(folder / "flat", (12, 60) if quick else (100, 730, 3_650))
     return figures
 
 
