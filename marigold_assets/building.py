@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +38,7 @@ from marigold_assets.verdicts import Verdicts
 STALE_PAST = "marigold/stale_previous"
 _KEYS_A_LOOK = 256  # whose ledger entries are held at a time
 _REMEMBERED = 1_024  # partitions whose slices are kept at hand
-_OPEN_SECONDS = 0.25  # then others have their turn at the database
+_OPEN_SECONDS = 0.5  # then others have their turn at the database; to open it takes about 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +195,7 @@ class _Building:
             else source.load_elsewhere(keys[0])
             for source in self._target.inputs
         }
-        with opened.lent():
+        with opened.lent() if any(source.wants_relation for source in self._target.inputs) else nullcontext():
             returned = self._call(keys, arguments)
             if isinstance(returned.value, pa.RecordBatchReader):  # perhaps of the connection that is to swap
                 if len(keys) > 1:

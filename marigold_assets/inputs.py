@@ -172,6 +172,11 @@ class Source:
         return self.table, tuple(slices.values()), columns
 
     @property
+    def wants_relation(self) -> bool:
+        """Whether the function computes with it as a relation."""
+        return self.input is not None and frames.is_relation(self.input.annotation)
+
+    @property
     def name(self) -> str:
         """The parameter."""
         return self.input.name if self.input is not None else self.owner

@@ -198,7 +198,7 @@ class DuckDBStore(PartitionStore):
         columns: Sequence[str] | None = None,
     ) -> str:
         with self._session_for(table, slices) as session:
-            known = reading.known_columns(session, table, columns)
+            known = self._known_columns(session, table, columns)
             query = reading.literal_selection(session, table, slices, columns, known)
         if isinstance(query, reading.OfZone):
             raise ConfigurationError(
@@ -243,6 +243,10 @@ class DuckDBStore(PartitionStore):
         with self._session_for(slice_.table, [slice_]) as session:
             known = reading.known_columns(session, slice_.table, None)
             return measure.content_hash(session, slice_, known, columns)
+
+    def _known_columns(self, session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
+        """The columns of a table of which only text is made."""
+        return reading.known_columns(session, table, wanted)
 
     def _entries(self, where: str, parameters: Sequence[Any]) -> tuple[LedgerEntry, ...]:
         if not self._connector.path.exists():
@@ -321,6 +325,29 @@ class KeptDuckDBStore(DuckDBStore):
     def __init__(self, opening: Opening) -> None:
         self._use(opening)
         self._marker = f"marigold_{uuid.uuid4().hex}"
+        self._columns: dict[str, tuple[Column, ...]] = {}
+
+    def swap(
+        self,
+        slices: Sequence[PartitionSlice],
+        rows: Rows,
+        *,
+        attempt: Attempt,
+        swap_id: str,
+        provenance: Provenance | None = None,
+        options: SwapOptions | None = None,
+    ) -> tuple[Receipt, ...]:
+        self._columns.pop(slices[0].table.key if slices else "", None)
+        receipts = super().swap(slices, rows, attempt=attempt, swap_id=swap_id, provenance=provenance, options=options)
+        if not receipts[0].replayed:
+            self._columns[slices[0].table.key] = receipts[0].entry.columns
+        return receipts
+
+    def _known_columns(self, session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
+        """The same, looked up once an opening."""
+        if table.key not in self._columns:
+            self._columns[table.key] = super()._known_columns(session, table, None)
+        return reading.checked(self._columns[table.key], table, wanted)
 
     def relation(
         self,
@@ -334,7 +361,7 @@ class KeptDuckDBStore(DuckDBStore):
         in which zone the relation will be run. Raises like :meth:`read`.
         """
         with self._session_for(table, slices) as session:
-            known = reading.known_columns(session, table, columns)
+            known = self._known_columns(session, table, columns)
             query = reading.literal_selection(session, table, slices, columns, known)
         rows = self.read(table, slices, columns) if isinstance(query, reading.OfZone) else None
         with self._session_for(table, slices) as session:

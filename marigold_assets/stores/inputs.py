@@ -12,23 +12,26 @@ from marigold_assets.stores.session import Session
 
 
 def found(session: Session, slices: Sequence[PartitionSlice], *, has_ledger: bool = True) -> tuple[InputPartition, ...]:
-    """Look slices of any tables up, with one query a table (see :meth:`PartitionStore.inputs`).
+    """Look slices of any tables up, all with one query (see :meth:`PartitionStore.inputs`).
 
     Within a transaction: no look-up fails, which would abort it.
     """
     by_table: dict[str, list[PartitionSlice]] = {}
     for slice_ in dict.fromkeys(slices):
         by_table.setdefault(slice_.table.key, []).append(slice_)
-    hashes: dict[PartitionSlice, str] = {}
+    keys = {own[0].table: [slice_.partition_key for slice_ in own] for own in by_table.values()}
+    known = ledger.content_hashes(session.fenced, keys) if has_ledger and keys else {}
+    hashes = {slice_: known[_place(slice_)] for slice_ in slices if _place(slice_) in known}
     for own in by_table.values():
-        keys = [slice_.partition_key for slice_ in own] if has_ledger else []
-        known = ledger.content_hashes(session.fenced, own[0].table, keys) if keys else {}
-        hashes |= {slice_: known[slice_.partition_key] for slice_ in own if slice_.partition_key in known}
-        unknown = [slice_ for slice_ in own if slice_.partition_key not in known]
+        unknown = [slice_ for slice_ in own if slice_ not in hashes]
         columns = session.table_columns(own[0].table) if unknown else None
         if columns is not None:
             hashes |= _of_rows(session, unknown, columns)
     return nothing(slices, hashes)
+
+
+def _place(slice_: PartitionSlice) -> tuple[str, str | None]:
+    return slice_.table.key, slice_.partition_key
 
 
 def nothing(

@@ -112,16 +112,18 @@ def heads(
     return {entry.partition_key: entry for entry in found}
 
 
-def content_hashes(execute: Execute, table: TableName, keys: Sequence[str | None]) -> Mapping[str | None, str]:
-    """The content hash in the newest entry of some partitions of a table, by partition key."""
-    wanted = Keys.any_of(keys)
+def content_hashes(
+    execute: Execute, keys: Mapping[TableName, Sequence[str | None]]
+) -> Mapping[tuple[str, str | None], str]:
+    """The content hash in the newest entry of some partitions of some tables, by table and partition key."""
+    wanted = [(table.key, Keys.any_of(own)) for table, own in keys.items()]
     rows = execute(
         "read heads",
-        f"SELECT partition_key, arg_max(content_hash, position) FROM {FENCE_SCHEMA}.ledger"
-        f" WHERE table_key = ? AND {wanted.condition} GROUP BY partition_key",
-        [table.key, *wanted.parameters],
+        f"SELECT table_key, partition_key, arg_max(content_hash, position) FROM {FENCE_SCHEMA}.ledger"
+        f" WHERE {' OR '.join(f'(table_key = ? AND {own.condition})' for _, own in wanted)} GROUP BY ALL",
+        [value for key, own in wanted for value in (key, *own.parameters)],
     )
-    return dict(rows)
+    return {(table, key): content_hash for table, key, content_hash in rows}
 
 
 def _to_row(entry: LedgerEntry) -> dict[str, Any]:

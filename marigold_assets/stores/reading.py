@@ -30,7 +30,11 @@ def known_columns(session: Session, table: TableName, wanted: Sequence[str] | No
         MissingTableError: There is no such table.
         SchemaMismatchError: There is no such column.
     """
-    known = session.table_columns(table)
+    return checked(session.table_columns(table), table, wanted)
+
+
+def checked(known: tuple[Column, ...] | None, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
+    """The columns of a table that is to be read, if it has those wanted. Raises like :func:`known_columns`."""
     if known is None:
         raise MissingTableError(
             "the table does not exist",

@@ -122,9 +122,9 @@ class Replacement:
         """Which of some slices without rows were never materialized: empty is not missing (S6)."""
         if not slices:
             return frozenset()
-        keys = [slice_.partition_key for slice_ in slices]
-        known = ledger.content_hashes(self.session.fenced, slices[0].table, keys)
-        return frozenset(slice_ for slice_ in slices if slice_.partition_key not in known)
+        table = slices[0].table
+        known = ledger.content_hashes(self.session.fenced, {table: [slice_.partition_key for slice_ in slices]})
+        return frozenset(slice_ for slice_ in slices if (table.key, slice_.partition_key) not in known)
 
     def _measure(
         self, slices: Sequence[PartitionSlice], condition: Predicate, table: str | None = None
@@ -146,7 +146,11 @@ class Replacement:
 
     def _stage_if_circular(self) -> None:
         """Run a query before the rows are deleted that it may read, whatever way it names their table."""
-        if isinstance(self.rows, Query) and self.session.may_read(self.rows.sql, self.slices[0].table):
+        if not isinstance(self.rows, Query):
+            return
+        table = self.slices[0].table
+        is_said = any(read.slice_.table.key == table.key for own in self.rows.reads.values() for read in own)
+        if is_said or self.session.may_read(self.rows.sql, table):
             self._is_staged = True
             self.session.stage("stage", SOURCE, self.rows.sql)
 
