@@ -15,6 +15,8 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus
 
 pytestmark = [pytest.mark.processes, pytest.mark.daemon, pytest.mark.timeout(900)]
+# The daemon looks at backfills every 30 seconds: all of these take a quarter of an hour.
+by_hand = pytest.mark.skipif("MARIGOLD_STRESS" not in os.environ, reason="by hand: MARIGOLD_STRESS=1")
 
 SETTINGS = (Path(__file__).parents[2] / "dagster.yaml").read_text(encoding="utf-8")
 LOCATION = Path(__file__).with_name("chain_location.py")
@@ -139,6 +141,7 @@ def test_a_chain_whose_worker_is_killed_at_any_key_continues_there_and_ends_well
                 assert all(day >= key for day in twice)
 
 
+@by_hand
 def test_a_step_that_is_killed_alone_is_retried_by_its_own_policy_and_continues(shop):
     key = KEYS[41]
     shop.rig.order("commit", "step_killed", key, "kill step")
@@ -152,6 +155,7 @@ def test_a_step_that_is_killed_alone_is_retried_by_its_own_policy_and_continues(
     shop.assert_swapped_once("step_killed")
 
 
+@by_hand
 def test_a_failure_is_continued_by_the_retry_of_its_run(shop):
     key = KEYS[20]
     shop.rig.order("function", "failing", key, "raise")
@@ -166,6 +170,7 @@ def test_a_failure_is_continued_by_the_retry_of_its_run(shop):
     shop.assert_swapped_once("failing")
 
 
+@by_hand
 def test_a_failure_is_continued_by_hand_and_a_success_is_repeated_in_full(shop):
     first, second = KEYS[10], KEYS[30]
     shop.rig.order("function", "repeated", first, "raise")
@@ -190,6 +195,7 @@ def test_a_failure_is_continued_by_hand_and_a_success_is_repeated_in_full(shop):
     assert {head.run_id for head in shop.rig.store.heads(shop.rig.table("repeated")).values()} == {anew}
 
 
+@by_hand
 def test_a_failed_backfill_is_continued_by_one_of_what_is_missing_and_by_one_of_everything(shop):
     first, second = KEYS[10], KEYS[30]
     shop.rig.order("function", "refilled", first, "raise")
@@ -230,6 +236,7 @@ def test_a_run_that_is_terminated_within_the_function_keeps_whole_days_and_is_co
     shop.assert_swapped_once("terminated")
 
 
+@by_hand
 def test_a_backfill_that_is_canceled_at_any_moment_keeps_whole_days_and_is_continued(shop):
     pace = shop.rig.room / "seconds@canceled"
     pace.write_text("0.4", encoding="utf-8")
@@ -326,6 +333,7 @@ def test_a_paused_run_of_a_chain_is_refused_when_its_retry_has_built_on(shop):
     assert shop.rig.tags(first.run_id)["marigold/fenced_out_by"] == second.run_id
 
 
+@by_hand
 def test_independent_days_are_shared_out_and_the_killed_share_alone_is_continued(shop):
     key = KEYS[33]
     shop.rig.order("function", "independent", key, "kill worker")
@@ -340,6 +348,7 @@ def test_independent_days_are_shared_out_and_the_killed_share_alone_is_continued
     assert (rows, share) == (sum(1 + number % 3 for number in range(len(KEYS))), len(KEYS))
 
 
+@by_hand
 def test_a_redeploy_in_the_middle_of_a_run_stamps_the_code_that_ran(shop):
     key = KEYS[7]
     shop.rig.order("function", "redeployed", key, "hold")
@@ -371,6 +380,7 @@ def code_versions(shop):
     return set(noted.values())
 
 
+@by_hand
 def test_a_success_that_is_repeated_is_repeated_in_full_also_by_the_retry_of_its_repetition(shop):
     keys, ends = KEYS[:6], (KEYS[0], KEYS[5])
     # As Dagster's own button has it while the backfill goes on.
