@@ -15,6 +15,7 @@ from marigold_assets.stores.base import PartitionStore
 
 BACKFILL_TAG = "dagster/backfill"
 _FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+_ROOT_TAG = "dagster/root_run_id"
 _MOST_ANCESTORS = 100
 
 Place = tuple[str, str | None]
@@ -168,10 +169,19 @@ class Standing:
         return None if run.parent_run_id is None else self._context.instance.get_run_by_id(run.parent_run_id)
 
     def _find_failed_runs(self, run_ids: set[str]) -> frozenset[str]:
+        """Which of some runs have failed, without a retry or re-execution of them that came through."""
         if not run_ids:
             return frozenset()
-        wanted = dg.RunsFilter(run_ids=sorted(run_ids), statuses=list(_FAILED))
-        return frozenset(run.run_id for run in self._context.instance.get_runs(wanted))
+        instance = self._context.instance
+        failed = instance.get_runs(dg.RunsFilter(run_ids=sorted(run_ids), statuses=list(_FAILED)))
+        roots = {run.root_run_id or run.run_id for run in failed}
+        succeeded = [dg.DagsterRunStatus.SUCCESS]
+        made_good = {
+            root
+            for root in roots
+            if instance.get_runs(dg.RunsFilter(tags={_ROOT_TAG: root}, statuses=succeeded), limit=1)
+        }
+        return frozenset(run.run_id for run in failed if (run.root_run_id or run.run_id) not in made_good)
 
     def _has_lost_its_event(self, head: LedgerEntry) -> bool:
         """Whether the run that has swapped a partition died before it could report that."""

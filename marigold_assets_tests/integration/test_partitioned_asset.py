@@ -157,6 +157,19 @@ def test_a_failure_keeps_what_is_built_and_a_reexecution_continues_there(warehou
     assert outcomes == ["swapped"] * 9 + ["unchanged"] * 9 + ["swapped"] * 22
 
 
+def test_what_a_failed_run_has_built_is_built_anew_once_a_retry_of_it_has_come_through(warehouse):
+    shop = Shop()
+    both, only = (shop.orders, shop.balance), {"selection": ["balance"], "keys": (day(1), day(4))}
+    run(warehouse, shop.orders, keys=only["keys"])
+    shop.failing = {day(3)}
+    failed = run(warehouse, *both, **only, raise_on_error=False)
+    shop.failing = set()
+    run(warehouse, *both, **only, tags={"dagster/root_run_id": failed.run_id})
+    assert shop.called("balance") == [*days(1, 3), *days(3, 4)]
+    run(warehouse, *both, **only)
+    assert shop.called("balance") == days(1, 4)
+
+
 def test_a_success_is_repeated_in_full_unless_early_cut_off_says_otherwise(warehouse):
     shop = Shop()
     both = (shop.orders, shop.balance)
