@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import duckdb
@@ -179,7 +180,7 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         row_count=row_count,
         content_hash=content_hash,
         column_hashes={column: (digest, nulls) for column, (digest, nulls) in json.loads(column_hashes).items()},
-        columns=tuple(Column(name=column, type=kind) for column, kind in json.loads(columns)),
+        columns=_columns(columns),
         provenance=Provenance(
             code_version=code_version,
             code_fingerprint=code_fingerprint,
@@ -191,6 +192,12 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         committed_at=_EPOCH + timedelta(microseconds=committed_us),
         confirmed=confirmed,
     )
+
+
+@lru_cache(maxsize=128)
+def _columns(text: str) -> tuple[Column, ...]:
+    """The columns of an entry, which are those of its neighbours as well."""
+    return tuple(Column(name=column, type=kind) for column, kind in json.loads(text))
 
 
 def _inputs(text: str) -> tuple[InputPartition, ...]:
