@@ -184,8 +184,7 @@ def _assets_in(
     for name in signature.inputs:
         given = ins.get(name, dg.AssetIn())
         key = given.key or dg.AssetKey([*(given.key_prefix or ()), name])
-        is_own = name == PREVIOUS and name not in ins
-        if is_own:
+        if name == PREVIOUS and not given.key and not given.key_prefix:
             key = own
         mapping = given.partition_mapping
         if key == own and mapping is None:

@@ -36,6 +36,7 @@ from marigold_assets.target import Target
 from marigold_assets.verdicts import Verdicts
 
 STALE_PAST = "marigold/stale_previous"
+_STANDING_AT_ONCE = 16  # partitions whose entries are looked at once more, just before they are reported
 _KEYS_A_LOOK = 256  # whose ledger entries are held at a time
 _REMEMBERED = 1_024  # partitions whose slices are kept at hand
 _OPEN_SECONDS = 0.5  # then others have their turn at the database; to open it takes about 0.03
@@ -73,15 +74,10 @@ class _Building:
     def __init__(self, recipe: Recipe, context: dg.AssetExecutionContext, choices: Choices) -> None:
         self._recipe, self._context, self._choices = recipe, context, choices
         self._target = target = Target(recipe, context, choices)
+        for source in target.sources:
+            source.refuse_undeclared()
         self._store, self._attempt = target.manager.begin_building(target.claims)
-        self._standing = Standing(
-            context,
-            store=self._store,
-            table=target.table,
-            sources=target.sources,
-            code=target.code,
-            cut_off=choices.cut_off,
-        )
+        self._standing = Standing(context, store=self._store, target=target, choices=choices)
         self._past = Past(target, self._standing, strict=choices.strict)
         self._keys_at_once = recipe.keys_per_statement if all(s.is_local for s in target.inputs) else 1
         self._events = EventWriter(context)
@@ -102,7 +98,7 @@ class _Building:
     def _build_with_frames(self, keys: Sequence[str]) -> None:
         made: _Made | None = None
         for key in keys:
-            if made is None and self._report_standing(key):
+            if key in self._standing.settled or (made is None and self._report_standing(keys, key)):
                 continue
             due = [] if made is None else list(made.keys)
             with (
@@ -113,7 +109,7 @@ class _Building:
                     self._swap(opened, made)
                     made = None
                 with self._target.explained([key]):
-                    if self._report_standing(key):
+                    if self._report_standing(keys, key, opened):
                         continue
                     arguments, inputs = self._read(opened, key)
             arguments |= self._load_elsewhere(key)
@@ -132,6 +128,7 @@ class _Building:
         """What the function needs for one key, and which inputs it was read from, in one snapshot."""
         with opened.snapshot():
             inputs = look_up(opened, self._target.sources, [key])
+            self._past.refuse_missing(opened, key)
             refuse_missing(key, self._target.inputs, inputs, self._target.slice_of(key).where)
             self._past.refuse_restated(opened, key)
             arguments = {
@@ -165,7 +162,7 @@ class _Building:
             ):
                 until = time.monotonic() + _OPEN_SECONDS
                 while left and time.monotonic() < until:
-                    if self._report_standing(left[0]):
+                    if left[0] in self._standing.settled or self._report_standing(left, left[0], opened):
                         left.pop(0)
                         continue
                     some = self._next_statement(left)
@@ -214,7 +211,10 @@ class _Building:
             refuse_missing(keys[0], self._target.inputs, found, self._target.slice_of(keys[0]).where)
             return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=tuple(found.values()))
         self.verdicts.add(keys[0], returned.checks)
-        inputs = tuple(look_up_elsewhere(self._target.sources, keys))
+        elsewhere = {(o.owner, o.partition_key): o for o in look_up_elsewhere(self._target.sources, keys)}
+        strangers = [source for source in self._target.inputs if not source.is_local]
+        refuse_missing(keys[0], strangers, elsewhere, self._target.slice_of(keys[0]).where)
+        inputs = tuple(elsewhere.values())
         reads: dict[str | None, tuple[Read, ...]] = {
             str(key): tuple(read for source in self._target.sources for read in source.reads(key)) for key in keys
         }
@@ -260,23 +260,32 @@ class _Building:
         for receipt in receipts:
             self._report(receipt, report.CONFIRMED if receipt.entry.confirmed else report.SWAPPED, made)
 
-    def _report_standing(self, key: str) -> bool:
-        """Report a partition that needs no work, if it is one."""
-        entry = self._standing.entry_of(key)
-        if entry is None:
+    def _report_standing(self, keys: Sequence[str], key: str, store: DuckDBStore | None = None) -> bool:
+        """Report a partition that needs no work, if it is one, and some of the same kind behind it."""
+        if self._standing.entry_of(key) is None:
             return False
-        if self._standing.is_reported(entry):
-            self._standing.note(entry)
-        else:
-            self._report(Receipt(entry=entry), report.UNCHANGED, None)
+        some: list[str] = []
+        for one in keys[keys.index(key) :][:_STANDING_AT_ONCE]:
+            entry = self._standing.entry_of(one)
+            if entry is None:
+                break
+            some.append(one)
+            self._standing.note(entry, built=False)  # what is behind it in a chain is judged by it
+        with self._target.explained(some):
+            self._standing.refuse_overtaken(store or self._store, some)
+        for one in some:
+            entry = self._standing.entry_of(one)
+            if entry is not None and not self._standing.is_reported(entry):
+                self._report(Receipt(entry=entry), report.UNCHANGED, None)
         return True
 
     def _report(self, receipt: Receipt, outcome: str, made: _Made | None) -> None:
         entry = receipt.entry
         key = str(entry.partition_key)
-        self._standing.note(entry)
+        self._standing.note(entry, built=made is not None)
         stale = {STALE_PAST: self._past.stale[key]} if key in self._past.stale else {}
-        own = made.returned.metadata if made is not None else {}
+        given = made.returned.metadata if made is not None else {}
+        own = {name: value for name, value in given.items() if not name.startswith(report.OWN)}
         tags = made.returned.tags if made is not None else {}
         columns = made.returned.columns if made is not None else None
         self._events.write(
@@ -284,10 +293,6 @@ class _Building:
                 asset_key=self._context.asset_key,
                 partition=self._target.dagster_keys[key],
                 metadata={**report.metadata(receipt, columns), report.OUTCOME: outcome, **stale, **own},
-                tags={
-                    **report.tags(entry),
-                    **report.version_tags(entry, self._context.run.run_id),
-                    **tags,
-                },
+                tags={**tags, **report.tags(entry), **report.version_tags(entry, self._context.run.run_id)},
             )
         )

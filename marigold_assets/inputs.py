@@ -56,6 +56,7 @@ class Source:
         key: The asset.
         owner: The asset as the ledger names it.
         is_own: Whether it is the past of the asset that is being built.
+        has_ledger: Whether a ledger knows what its partitions hold.
         is_local: Whether it lies in the database of the asset that is being built.
         keys: Gives the partitions that one partition reads, in order; none of an asset without partitions.
         slices: Gives the slices that one partition reads; the whole table, of an asset without partitions.
@@ -86,7 +87,8 @@ class Source:
         self.metadata: Mapping[str, Any] = self._node.metadata if self._node is not None else {}
         self.partitions_def = self._node.partitions_def if self._node is not None else None
         self.manager = self._manager(manager)
-        self.is_local = isinstance(self.manager, FencedPartitionIOManager) and _same_file(self.manager, manager)
+        self.has_ledger = isinstance(self.manager, FencedPartitionIOManager)
+        self.is_local = self.has_ledger and _same_file(self.manager, manager)
         self._refuse_foreign_sql()
         self._is_alike = self.partitions_def == windows.definition
         self.keys = lru_cache(_REMEMBERED)(self._find_keys)
@@ -135,10 +137,10 @@ class Source:
         return self._mapping is None or isinstance(self._mapping, dg.IdentityPartitionMapping)
 
     def _find_slices(self, key: str) -> tuple[PartitionSlice, ...]:
-        """The slices that one partition reads; of what lies elsewhere, nobody needs to know which rows they are."""
+        """The slices that one partition reads; without a ledger, nobody needs to know which rows they are."""
         if self.partitions_def is None:
             return (partitions.whole_table(self.table, self.owner),)
-        if not self.is_local:
+        if not self.has_ledger:
             return tuple(
                 PartitionSlice(table=self.table, partition_key=found, owner=self.owner) for found in self.keys(key)
             )
@@ -150,6 +152,31 @@ class Source:
             partition_expr=self.metadata.get(partitions.PARTITION_EXPR),
             windows=self._windows if self._is_alike else None,
         )
+
+    def line_before(self, key: str) -> tuple[str, ...]:
+        """For the past of a chain: all partitions before one, in the order in which they are built upon each other."""
+        if self.partitions_def is None:
+            return ()
+        return partitions.line_before(self.partitions_def, key, self._context.instance)
+
+    def refuse_undeclared(self) -> None:
+        """Refuse an asset without partitions whose table has them: all of them would be read for each.
+
+        Raises:
+            ConfigurationError: It is one.
+        """
+        if self.partitions_def is not None or not self.has_ledger:
+            return
+        newest = self.manager.store.newest(self.table)
+        if newest is not None and newest.partition_key is not None:
+            raise ConfigurationError(
+                f"{self.owner} is read as a table without partitions, but its partitions are swapped one by one"
+                f" (such as {newest.partition_key!r})",
+                remedy=f"say what its partitions are: AssetSpec({list(self.key.path)}, partitions_def=...,"
+                ' metadata={"partition_expr": ...}), or take the asset itself into the definitions',
+                asset=owner_of(self._context.asset_key),
+                table=str(self.table),
+            )
 
     def reads(self, key: str) -> tuple[Read, ...]:
         """The slices of this database that one partition reads, for the swap to look up."""
@@ -236,8 +263,10 @@ class Source:
             return getattr(self._context.resources, self.input.input_manager_key)
         found = dagster_internals.io_manager_key_of(self._context, self.key)
         mine = dagster_internals.io_manager_key_of(self._context, self._context.asset_key)
-        if found is None or found == mine or self.input is None:
+        if found is None or found == mine:
             return own
+        if self.input is None:  # which the function reads by itself, if at all
+            return None
         raise ConfigurationError(
             f"input {self.input.name!r} is stored by the IO manager {found!r}, and not by {mine!r}",
             remedy=f'name it: ins={{"{self.input.name}": AssetIn(input_manager_key="{found}")}}',
@@ -257,9 +286,13 @@ def look_up(store: PartitionStore, sources: Sequence[Source], keys: Sequence[str
 
 
 def look_up_elsewhere(sources: Sequence[Source], keys: Sequence[str]) -> Iterator[InputPartition]:
-    """The inputs of some partitions that lie elsewhere, of which nobody knows what they hold."""
+    """The inputs of some partitions that lie elsewhere: by the ledger that is there, or else unknown."""
     for source in sources:
-        for slice_ in [] if source.is_local else [s for key in keys for s in source.slices(key)]:
+        slices = [] if source.is_local else list(dict.fromkeys(s for key in keys for s in source.slices(key)))
+        if source.has_ledger and slices:
+            yield from source.manager.store.inputs(slices)
+            continue
+        for slice_ in slices:
             yield InputPartition(owner=slice_.owner, partition_key=slice_.partition_key, content_hash=None)
 
 
@@ -276,7 +309,7 @@ def refuse_missing(key: str, sources: Sequence[Source], found: Found, where: Whe
         MissingInputError: There are such.
     """
     for source in sources:
-        if source.input is None or source.input.allow_missing or not source.is_local:
+        if source.input is None or source.input.allow_missing or not source.has_ledger:
             continue
         keys = [s.partition_key for s in source.slices(key)]
         if missing := [k for k in keys if found[source.owner, k].content_hash is None]:
@@ -298,9 +331,9 @@ def missing_past(source: Source, missing: Sequence[str | None], where: Where) ->
     """The error of a chain that is not built in order."""
     first = str(missing[0])
     return MissingInputError(
-        f"its previous partition {first!r} was never materialized, and a chain is built in order",
-        remedy=f"build {first!r} first. A job's page and 'dagster job backfill' start all partitions at once: launch"
-        " the backfill from the asset's own page (Materialize), which keeps the order, or"
+        f"its past is missing from partition {first!r} on, and a chain is built in order",
+        remedy=f"build {first!r} to {where.get('partition')!r} together: from the asset's own page (Materialize), which"
+        " keeps the order also where a job's page starts several runs at once, or by"
         f" 'dagster asset materialize --select {source.owner} --partition-range {first}...{where.get('partition')}'",
         **where,
     )

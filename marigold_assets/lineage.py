@@ -85,6 +85,10 @@ def first_restated(
             return key, other
         for read in entry.provenance.inputs:
             now = inputs.get((read.owner, read.partition_key))
-            if read.content_hash and now and compare(read.content_hash, now) is Comparison.DIFFERENT:
+            if now is None:  # nothing is known of it
+                continue
+            if read.content_hash is None:
+                return key, f"{read.owner} {read.partition_key!r} before that was materialized"
+            if compare(read.content_hash, now) is Comparison.DIFFERENT:
                 return key, f"{read.owner} {read.partition_key!r} as it was before it was restated"
     return None

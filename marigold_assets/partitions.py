@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import dagster as dg
@@ -129,6 +130,22 @@ def slices_of_keys(
         )
         for key in keys
     )
+
+
+def line_before(partitions_def: dg.PartitionsDefinition[Any], key: str, store: dg.DagsterInstance) -> tuple[str, ...]:
+    """All keys before one in time, with the same in every other dimension, the oldest first.
+
+    Args:
+        partitions_def: The partitions, of which one dimension is time.
+        key: The key.
+        store: Where dynamic keys are.
+    """
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return tuple(takewhile(key.__ne__, partitions_def.get_partition_keys(dynamic_partitions_store=store)))
+    time = partitions_def.time_window_dimension
+    own = dict(partitions_def.get_partition_key_from_str(key).keys_by_dimension)
+    earlier = takewhile(own[time.name].__ne__, time.partitions_def.get_partition_keys())
+    return tuple(str(dg.MultiPartitionKey({**own, time.name: one})) for one in earlier)
 
 
 def _condition(

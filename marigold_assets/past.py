@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from marigold_assets.errors import RestatedPastError
 from marigold_assets.inputs import missing_past
 from marigold_assets.standing import Standing
@@ -35,9 +37,11 @@ class Past:
         if past is None or past.input is None or past.input.allow_missing:
             return
         unknown = [s for s in past.slices(key) if s.partition_key not in self._standing.settled]
-        missing = [one.partition_key for one in store.inputs(unknown) if one.content_hash is None]
-        if missing:
-            raise missing_past(past, missing, self._target.slice_of(key).where)
+        if any(one.content_hash is None for one in store.inputs(unknown)):
+            known = store.heads(self._target.table)
+            line = past.line_before(key)
+            gap = list(takewhile(lambda one: one not in known, reversed(line)))
+            raise missing_past(past, gap[-1:] or line[-1:], self._target.slice_of(key).where)
 
     def refuse_restated(self, store: PartitionStore, key: str) -> None:
         """Report, or in strict mode refuse, a past that this step has not built and that no longer holds.
@@ -46,7 +50,13 @@ class Past:
             RestatedPastError: It does not hold, and the run is strict.
         """
         past = self._target.past
-        if past is None or all(k in self._standing.settled for k in past.keys(key)):
+        if past is None:
+            return
+        before = past.keys(key)
+        if before and all(one in self._standing.built for one in before):
+            found = [self.stale[one] for one in before if one in self.stale]
+            if found:
+                self.stale[key] = found[0]
             return
         restated = self._standing.find_restated(store, past, key)
         if restated is None:

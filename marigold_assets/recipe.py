@@ -29,8 +29,8 @@ class BuildConfig(dg.Config):
 
     early_cutoff: EarlyCutOff | None = Field(
         default=None,
-        description="off: compute and swap. on: leave alone what would be the same again. verify: compute, compare, and"
-        " refuse to overwrite what differs.",
+        description="off: compute and swap, whatever earlier runs have left. on: leave alone what would be the same"
+        " again. verify: compute, compare, and refuse to overwrite what differs.",
     )
     strict: bool | None = Field(
         default=None, description="Whether a past that was built by other code or inputs is refused."
@@ -68,12 +68,14 @@ class Choices:
 
     Attributes:
         cut_off: See :class:`Recipe`.
+        insists: Whether the run itself says that everything is to be computed.
         strict: See :class:`Recipe`.
         config: The config that the function takes, if it takes one.
         resources: The resources that it takes, by parameter.
     """
 
     cut_off: CutOff
+    insists: bool
     strict: bool
     config: dg.Config | None
     resources: Mapping[str, Any]
@@ -84,6 +86,7 @@ class Choices:
         chosen = config.early_cutoff
         return cls(
             cut_off=recipe.cut_off if chosen is None else CutOff(chosen.value),
+            insists=chosen is EarlyCutOff.off,
             strict=recipe.strict if config.strict is None else config.strict,
             config=config if takes_config else None,
             resources=resources,

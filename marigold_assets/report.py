@@ -16,6 +16,7 @@ SWAP_ID = "marigold/swap_id"
 CONTENT_HASH = "marigold/content_hash"
 CODE_VERSION = "marigold/code_version"
 OUTCOME = "marigold/outcome"
+OWN = "marigold/"
 SWAPPED, CONFIRMED, UNCHANGED = "swapped", "confirmed", "unchanged"
 """What became of a partition: its rows were replaced; computed again, they were the same; or nothing was to be done."""
 

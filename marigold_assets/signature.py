@@ -75,7 +75,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
                 remedy="name every parameter as the asset that it reads",
             )
     hints = _hints(function)
-    context = parameters[0].name if parameters and parameters[0].name in _CONTEXT_NAMES else None
+    context = parameters[0].name if parameters and _is_context(parameters[0].name, hints) else None
     named = {parameter.name: hints.get(parameter.name, Any) for parameter in parameters if parameter.name != context}
     config = named.pop("config", None)
     if config is not None and not (isinstance(config, type) and issubclass(config, dg.Config)):
@@ -106,6 +106,11 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         inputs={key: _plain(annotation) for key, annotation in inputs.items()},
         returns=hints.get("return", Any),
     )
+
+
+def _is_context(name: str, hints: Mapping[str, Any]) -> bool:
+    wanted = hints.get(name)
+    return name in _CONTEXT_NAMES or (isinstance(wanted, type) and issubclass(wanted, dg.AssetExecutionContext))
 
 
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:

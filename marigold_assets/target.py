@@ -73,6 +73,11 @@ class Target:
         )
 
     @property
+    def has_checks(self) -> bool:
+        """Whether its function evaluates checks of its own."""
+        return bool(list(self._context.assets_def.check_specs))
+
+    @property
     def claims(self) -> list[Claim]:
         """What the step is about to write, as far as its run has not said so when it started."""
         if not self._context.has_partition_key_range:
