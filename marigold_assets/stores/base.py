@@ -243,18 +243,20 @@ class PartitionStore(ABC):
     def inputs(self, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
         """What slices, of any tables, hold now: to be recorded by whoever computes from them.
 
-        The hash is that of the newest ledger entry of each slice; of its rows, where another tool has written them;
-        ``None`` where there is neither.
+        The hash is that of the newest ledger entry of each slice, as long as the slice has as many rows as that says;
+        of its rows, where another tool has written, or deleted, some; ``None`` where there are none, and none were
+        stored (S6), and where there is no table, whatever the ledger says.
         """
         found = []
         for slice_ in slices:
             head = self.heads(slice_.table, [slice_.partition_key]).get(slice_.partition_key)
-            if head is not None:
-                digest: str | None = head.content_hash
-            elif self.columns(slice_.table) is not None and self.read(slice_.table, [slice_]).num_rows:
+            exists = self.columns(slice_.table) is not None
+            row_count = self.read(slice_.table, [slice_]).num_rows if exists else 0
+            digest: str | None = None
+            if exists and head is not None and head.row_count == row_count:
+                digest = head.content_hash
+            elif row_count:
                 digest = self.content_hash(slice_)
-            else:
-                digest = None
             found.append(InputPartition(owner=slice_.owner, partition_key=slice_.partition_key, content_hash=digest))
         return tuple(found)
 

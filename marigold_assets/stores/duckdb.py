@@ -232,9 +232,11 @@ class DuckDBStore(PartitionStore):
         if not slices or not self._connector.path.exists():
             return inputs.nothing(slices)
         with self._session_for(slices[0].table, slices) as session:
-            has_ledger = session.is_snapshot or fence.exists(session.fenced)
+            has_ledger = session.has_fence or fence.exists(session.fenced)
             session.begin_reading()
-            return inputs.found(session, slices, has_ledger=has_ledger)
+            watch = self._opening.watch
+            held = {} if watch is None else watch.held_of(slices, lambda: fence.position(session.fenced))
+            return inputs.found(session, slices, has_ledger=has_ledger, held=held)
 
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         return self._entries("swap_id = ?", [swap_id])

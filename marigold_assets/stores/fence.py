@@ -128,6 +128,12 @@ def touch_counter(execute: Execute, positions: int = 1) -> int:
     return int(last) - positions + 1
 
 
+def position(execute: Execute) -> int:
+    """Where the counter stands, without moving it."""
+    [(last,)] = execute("read counter", f"SELECT last_position FROM {FENCE_SCHEMA}.counter")
+    return int(last)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
     """Some partition keys of one owner, as a condition over a table with a column ``partition_key``."""

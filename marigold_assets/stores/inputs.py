@@ -2,61 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from marigold_assets.model import Column, InputPartition, PartitionSlice
+from marigold_assets.model import InputPartition, PartitionSlice
 from marigold_assets.stores import ledger
-from marigold_assets.stores.measure import measure
+from marigold_assets.stores.measure import count, measure
 from marigold_assets.stores.predicate import predicate, zone_of
 from marigold_assets.stores.session import Session
 
+_NONE: Mapping[PartitionSlice, str] = MappingProxyType({})
 
-def found(session: Session, slices: Sequence[PartitionSlice], *, has_ledger: bool = True) -> tuple[InputPartition, ...]:
-    """Look slices of any tables up, all with one query (see :meth:`PartitionStore.inputs`).
+
+def found(
+    session: Session,
+    slices: Sequence[PartitionSlice],
+    *,
+    has_ledger: bool = True,
+    held: Mapping[PartitionSlice, str] = _NONE,
+) -> tuple[InputPartition, ...]:
+    """Look slices of any tables up, all with one query of the ledger (see :meth:`PartitionStore.inputs`).
 
     Within a transaction: no look-up fails, which would abort it.
+
+    Args:
+        session: In a transaction.
+        slices: The slices.
+        has_ledger: Whether there is one.
+        held: The hashes of slices that need no look.
     """
     by_table: dict[str, list[PartitionSlice]] = {}
     for slice_ in dict.fromkeys(slices):
-        by_table.setdefault(slice_.table.key, []).append(slice_)
+        if slice_ not in held:
+            by_table.setdefault(slice_.table.key, []).append(slice_)
     keys = {own[0].table: [slice_.partition_key for slice_ in own] for own in by_table.values()}
-    known = ledger.content_hashes(session.fenced, keys) if has_ledger and keys else {}
-    hashes = {slice_: known[_place(slice_)] for slice_ in slices if _place(slice_) in known}
+    heads = ledger.head_contents(session.fenced, keys) if has_ledger and keys else {}
+    hashes = dict(held)
     for own in by_table.values():
-        unknown = [slice_ for slice_ in own if slice_ not in hashes]
-        columns = session.table_columns(own[0].table) if unknown else None
-        if columns is not None:
-            hashes |= _of_rows(session, unknown, columns)
+        hashes |= _of_table(session, own, heads)
     return nothing(slices, hashes)
 
 
-def _place(slice_: PartitionSlice) -> tuple[str, str | None]:
-    return slice_.table.key, slice_.partition_key
-
-
 def nothing(
-    slices: Sequence[PartitionSlice], hashes: Mapping[PartitionSlice, str] | None = None
+    slices: Sequence[PartitionSlice], hashes: Mapping[PartitionSlice, str] = _NONE
 ) -> tuple[InputPartition, ...]:
     """Slices of which nothing is known but these hashes."""
     return tuple(
-        InputPartition(owner=s.owner, partition_key=s.partition_key, content_hash=(hashes or {}).get(s)) for s in slices
+        InputPartition(owner=s.owner, partition_key=s.partition_key, content_hash=hashes.get(s)) for s in slices
     )
 
 
-def _of_rows(
-    session: Session, slices: Sequence[PartitionSlice], columns: Sequence[Column]
+def _of_table(
+    session: Session, slices: Sequence[PartitionSlice], heads: ledger.HeadContents
 ) -> Mapping[PartitionSlice, str]:
-    """The hashes of slices of one table that have rows; slices that are cut alike are measured together."""
+    """The hashes of slices of one table that have rows, or were stored without any.
+
+    Heads count as long as there are as many rows as they say: rows, or the table, may have gone by hand. Counting is
+    cheap beside hashing, which only the rest needs.
+    """
+    columns = session.table_columns(slices[0].table)
+    if columns is None:
+        return {}
+    hashes: dict[PartitionSlice, str] = {}
+    zone = session.zone
+    for own in _alike(slices):
+        known = {s: heads[s.table.key, s.partition_key] for s in own if (s.table.key, s.partition_key) in heads}
+        session.configure(zone_of(own))
+        types = session.expression_types(own, columns)
+        counts = dict(zip(known, count(session, list(known), types=types), strict=True)) if known else {}
+        hashes |= {s: head.content_hash for s, head in known.items() if head.row_count == counts[s]}
+        rest = [s for s in own if s not in hashes and counts.get(s) != 0]
+        if rest:
+            measures = measure(session, rest, columns, types=types, condition=predicate(rest, types))
+            hashes |= {s: m.content_hash(columns) for s, m in zip(rest, measures, strict=True) if m.row_count}
+    session.configure(zone)
+    return hashes
+
+
+def _alike(slices: Sequence[PartitionSlice]) -> Iterable[list[PartitionSlice]]:
+    """Slices of one table that are cut alike, and can be counted and measured together."""
     alike: dict[object, list[PartitionSlice]] = {}
     for slice_ in slices:
         cut = tuple((type(c), c.expression) for c in slice_.conditions)
         alike.setdefault((zone_of([slice_]), cut or slice_), []).append(slice_)
-    hashes: dict[PartitionSlice, str] = {}
-    zone = session.zone
-    for own in alike.values():
-        session.configure(zone_of(own))
-        types = session.expression_types(own, columns)
-        measures = measure(session, own, columns, types=types, condition=predicate(own, types))
-        hashes |= {s: m.content_hash(columns) for s, m in zip(own, measures, strict=True) if m.row_count}
-    session.configure(zone)
-    return hashes
+    return alike.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -113,18 +114,34 @@ def heads(
     return {entry.partition_key: entry for entry in found}
 
 
-def content_hashes(
-    execute: Execute, keys: Mapping[TableName, Sequence[str | None]]
-) -> Mapping[tuple[str, str | None], str]:
-    """The content hash in the newest entry of some partitions of some tables, by table and partition key."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadContent:
+    """What the newest entry of a partition says that it held then.
+
+    Attributes:
+        content_hash: The hash of its rows.
+        row_count: Their number.
+    """
+
+    content_hash: str
+    row_count: int
+
+
+HeadContents = Mapping[tuple[str, str | None], HeadContent]
+"""By table and partition key."""
+
+
+def head_contents(execute: Execute, keys: Mapping[TableName, Sequence[str | None]]) -> HeadContents:
+    """What the newest entries of some partitions of some tables say."""
     wanted = [(table.key, Keys.any_of(own)) for table, own in keys.items()]
     rows = execute(
         "read heads",
-        f"SELECT table_key, partition_key, arg_max(content_hash, position) FROM {FENCE_SCHEMA}.ledger"
+        "SELECT table_key, partition_key, arg_max(content_hash, position), arg_max(row_count, position)"
+        f" FROM {FENCE_SCHEMA}.ledger"
         f" WHERE {' OR '.join(f'(table_key = ? AND {own.condition})' for _, own in wanted)} GROUP BY ALL",
         [value for key, own in wanted for value in (key, *own.parameters)],
     )
-    return {(table, key): content_hash for table, key, content_hash in rows}
+    return {(table, key): HeadContent(content_hash=text, row_count=int(number)) for table, key, text, number in rows}
 
 
 def _to_row(entry: LedgerEntry) -> dict[str, Any]:

@@ -335,12 +335,13 @@ class MemoryStore(PartitionStore):
         )
 
     def _is_same(self, slice_: PartitionSlice, stored: pa.Table, given: pa.Table, cut_off: CutOff) -> bool:
-        """Whether a slice holds the rows given: those, and an entry that says so if there are none.
+        """Whether a slice holds the rows given: those, and a newest entry that says so if there are none.
 
         Raises:
             ContentDiffersError: It does not, though it should.
         """
-        known = stored.num_rows > 0 or bool(self.heads(slice_.table, [slice_.partition_key]))
+        heads = self.heads(slice_.table, [slice_.partition_key])
+        known = stored.num_rows > 0 or any(head.row_count == 0 for head in heads.values())
         if known and sorted(map(repr, stored.to_pylist())) == sorted(map(repr, given.to_pylist())):
             return True
         if cut_off is CutOff.VERIFY:

@@ -92,7 +92,7 @@ class Replacement:
         new = self._measure(self.slices, self.condition, table=_STAGED)
         self._refuse_outside(given, new)
         old = self._measure(self.slices, self.condition)
-        missing = self._never_swapped([s for s, m in zip(self.slices, old, strict=True) if not m.row_count])
+        missing = self._not_stored([s for s, m in zip(self.slices, old, strict=True) if not m.row_count])
         changed = [
             (slice_, after, before)
             for slice_, after, before in zip(self.slices, new, old, strict=True)
@@ -118,13 +118,17 @@ class Replacement:
             for slice_, found in zip(self.slices, old, strict=True)
         ]
 
-    def _never_swapped(self, slices: Sequence[PartitionSlice]) -> frozenset[PartitionSlice]:
-        """Which of some slices without rows were never materialized: empty is not missing (S6)."""
+    def _not_stored(self, slices: Sequence[PartitionSlice]) -> frozenset[PartitionSlice]:
+        """Which of some slices without rows were not stored like that: empty is not missing (S6).
+
+        Those that were never materialized, and those whose rows have gone by hand, with the table or without.
+        """
         if not slices:
             return frozenset()
         table = slices[0].table
-        known = ledger.content_hashes(self.session.fenced, {table: [slice_.partition_key for slice_ in slices]})
-        return frozenset(slice_ for slice_ in slices if (table.key, slice_.partition_key) not in known)
+        heads = ledger.head_contents(self.session.fenced, {table: [slice_.partition_key for slice_ in slices]})
+        empty = {key for (_, key), head in heads.items() if not head.row_count}
+        return frozenset(slice_ for slice_ in slices if slice_.partition_key not in empty)
 
     def _measure(
         self, slices: Sequence[PartitionSlice], condition: Predicate, table: str | None = None

@@ -95,7 +95,7 @@ class SwapJob:
         except _TableChangedError:
             session.execute("give up", "ROLLBACK")
             if watch is not None:
-                watch.forget_columns(self.slices[0].table)
+                watch.forget(self.slices[0].table)
             return self._run(session, watch)
 
     def _run(self, session: Session, watch: Watch | None) -> tuple[Receipt, ...]:
@@ -115,7 +115,7 @@ class SwapJob:
     def _begin_reading(self) -> None:
         self.consumed = isinstance(self.rows, pa.RecordBatchReader)
 
-    def _inputs(self, session: Session) -> Mapping[str | None, tuple[InputPartition, ...]]:
+    def _inputs(self, session: Session, watch: Watch | None) -> Mapping[str | None, tuple[InputPartition, ...]]:
         """What the rows of each slice are computed from, by partition key: as it is in the transaction of the swap.
 
         Raises:
@@ -126,7 +126,8 @@ class SwapJob:
         slices = list(dict.fromkeys(read.slice_ for own in wanted.values() for read in own))
         if not slices:
             return {}
-        found = dict(zip(slices, inputs.found(session, slices), strict=True))
+        held = {} if watch is None else {s: watch.held[s] for s in slices if s in watch.held}
+        found = dict(zip(slices, inputs.found(session, slices, held=held), strict=True))
         for slice_ in self.slices:
             for read in wanted[slice_.partition_key]:
                 if read.required and found[read.slice_].content_hash is None:
@@ -147,7 +148,7 @@ class SwapJob:
                 watch.look(session.fenced, self.attempt, self.slices, last_position)
         if replayed:
             return self.receipts_of(replayed, replayed_now=True)
-        inputs = self._inputs(session)
+        inputs = self._inputs(session, watch)
         if fitting.is_new and self.options.cut_off is CutOff.VERIFY:
             raise content_differs(self.slices[0], stored=None, given=None)
         columns = fitting.ensure_table()
@@ -175,7 +176,8 @@ class SwapJob:
         except duckdb.Error as error:
             raise CommitFailedError(error) from None
         if watch is not None:
-            watch.committed(self.swap_id, self.slices[0].table, columns)
+            held = {slice_: entry.content_hash for slice_, entry in zip(self.slices, entries, strict=True)}
+            watch.committed(self.swap_id, columns, held)
         return tuple(
             Receipt(entry=entry, query=_query(session, slice_, types, columns))
             for slice_, entry in zip(self.slices, entries, strict=True)

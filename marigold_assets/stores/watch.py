@@ -7,7 +7,7 @@ whoever writes at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from marigold_assets.model import Attempt, Column, PartitionSlice, TableName
@@ -46,20 +46,44 @@ class Watch:
     _seen: _Sight = field(default_factory=_Sight, init=False)
     _pending: _Sight | None = field(default=None, init=False)
     _columns: dict[str, tuple[Column, ...]] = field(default_factory=dict, init=False)
+    _held: dict[PartitionSlice, str] = field(default_factory=dict, init=False)
 
     def admits(self, first_position: int, attempt: Attempt, slices: Sequence[PartitionSlice]) -> bool:
         """Whether an attempt may write slices, with their marks raised, since nothing has changed.
+
+        If not, what slices hold is forgotten.
 
         Args:
             first_position: What the counter has just given to this transaction.
             attempt: Who wants to write.
             slices: What.
         """
-        return (
+        admitted = (
             first_position == self._seen.position + 1
             and attempt == self.attempt
             and self._seen.cleared.issuperset(map(_slot, slices))
         )
+        if not admitted:
+            self._held.clear()
+        return admitted
+
+    @property
+    def held(self) -> Mapping[PartitionSlice, str]:
+        """The content hashes of slices that this opening has swapped, and nobody else since.
+
+        For a transaction that was just told whether it is admitted.
+        """
+        return self._held
+
+    def held_of(self, slices: Sequence[PartitionSlice], position: Callable[[], int]) -> Mapping[PartitionSlice, str]:
+        """The same of some slices, for a transaction that only reads.
+
+        Args:
+            slices: The slices.
+            position: Finds out where the counter stands.
+        """
+        held = {slice_: self._held[slice_] for slice_ in slices if slice_ in self._held}
+        return held if held and position() == self._seen.position else {}
 
     def has_committed(self, swap_id: str) -> bool:
         """Whether the run has committed anything under a swap id, as long as nothing has changed."""
@@ -101,22 +125,30 @@ class Watch:
         """Forget what a transaction has seen that was rolled back."""
         self._pending = None
 
-    def committed(self, swap_id: str, table: TableName, columns: tuple[Column, ...]) -> None:
-        """Note that a transaction has committed."""
-        self._columns[table.key] = columns
+    def committed(self, swap_id: str, columns: tuple[Column, ...], held: Mapping[PartitionSlice, str]) -> None:
+        """Note that a transaction has committed.
+
+        Args:
+            swap_id: Its swap.
+            columns: The columns of the table.
+            held: The content hash of every slice that it has swapped.
+        """
+        self._columns |= {slice_.table.key: columns for slice_ in held}
         pending, self._pending = self._pending, None
         if pending is not None:
             self._seen = _Sight(
                 cleared=pending.cleared, swap_ids=pending.swap_ids | {swap_id}, position=pending.position
             )
+            self._held |= held
 
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
         """The columns that a table had when it was last swapped; the next swap sees whether it still has."""
         return self._columns.get(table.key)
 
-    def forget_columns(self, table: TableName) -> None:
-        """They are others now."""
+    def forget(self, table: TableName) -> None:
+        """Forget a table: it is another one now."""
         self._columns.pop(table.key, None)
+        self._held = {slice_: text for slice_, text in self._held.items() if slice_.table.key != table.key}
 
 
 def _slot(slice_: PartitionSlice) -> _Slot:

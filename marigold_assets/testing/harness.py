@@ -13,6 +13,9 @@ from marigold_assets.model import Attempt, Claim, Receipt, TableName
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.testing.strategies import slice_of, table_of
 
+ByHand = Callable[[TableName, pa.Table | None], None]
+"""Replaces all rows of a table, or drops it, as another tool would: ``by_hand(table, rows)``; ``None`` drops."""
+
 MakeStore = Callable[..., PartitionStore]
 """Opens the test's storage: ``make_store(observer=None)``. Called twice, it opens the same storage twice."""
 
@@ -56,6 +59,11 @@ class StoreHarness:
     def busy(self) -> AbstractContextManager[str] | None:
         """Keeps the storage busy from outside, and says by which text its holder is named; ``None``: impossible."""
         return None
+
+    @pytest.fixture
+    def by_hand(self) -> ByHand:
+        """Writes a table without the store's knowledge: ``by_hand(table, rows)``. Needs to be supplied, if possible."""
+        pytest.skip("nobody but the store itself writes its tables")
 
     @pytest.fixture
     def store(self, make_store: MakeStore) -> PartitionStore:

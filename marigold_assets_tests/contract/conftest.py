@@ -26,6 +26,22 @@ def draw(duck):
     return lambda run_id="run": Attempt(run_id=run_id, token=duck.draw_token(run_id))
 
 
+@pytest.fixture
+def overwrite():
+    """Writes a table without a store: ``overwrite(connection, table, rows)``; ``None`` drops it."""
+
+    def write(connection, table, rows):
+        name = f'"{table.schema}"."{table.name}"'
+        if rows is None:
+            connection.execute(f"DROP TABLE {name}")
+        else:
+            connection.register("given", rows)
+            connection.execute(f"DELETE FROM {name}; INSERT INTO {name} BY NAME FROM given")
+            connection.unregister("given")
+
+    return write
+
+
 @pytest.fixture(scope="session")
 def processes():
     """Runs the functions of children.py in processes of their own."""

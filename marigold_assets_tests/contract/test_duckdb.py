@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import duckdb
 import pytest
 
 from marigold_assets.stores.duckdb import DuckDBStore
@@ -40,6 +41,14 @@ class TestDuckDBStore(StoreContract):
     @pytest.fixture
     def make_store(self, path):
         return lambda observer=None: DuckDBStore(str(path), lock_timeout_seconds=4, observer=observer)
+
+    @pytest.fixture
+    def by_hand(self, path, overwrite):
+        def write(table, rows):
+            with duckdb.connect(str(path)) as connection:
+                overwrite(connection, table, rows)
+
+        return write
 
     @pytest.fixture
     def busy(self, path):

@@ -76,8 +76,43 @@ def test_the_heads_of_many_slices_are_one_query_a_table(path, duck, draw):
     duck.swap([slice_of(key) for key in keys], rows, attempt=draw(), swap_id="x")
     labels = []
     found = DuckDBStore(str(path), observer=record(labels)).inputs([slice_of(key) for key in keys])
-    assert labels == ["format", "begin reading", "read heads"]
+    assert labels == ["format", "begin reading", "read heads", "describe", "count"]
     assert len({one.content_hash for one in found}) == 30
+
+
+def test_heads_are_compared_with_the_rows_of_their_windows_each_in_its_zone(duck, draw, path):
+    """Of one table, asked for together; only what no longer holds is measured."""
+    moments = [datetime(2024, 3, 1, 12, tzinfo=UTC), datetime(2024, 3, 4, 12, tzinfo=UTC)]
+    given = [pa.table({"moment": pa.array([one], pa.timestamp("us", tz="UTC"))}) for one in moments]
+    attempt, wanted = draw(), [day(1), day(2), day(3), day(4, BERLIN)]
+    first = duck.swap(wanted[:3], given[0], attempt=attempt, swap_id="1")
+    last = duck.swap(wanted[3:], given[1], attempt=attempt, swap_id="2")
+    stored = [receipt.entry.content_hash for receipt in (*first, *last)]
+    assert [one.content_hash for one in duck.inputs(wanted)] == stored
+    with duckdb.connect(str(path)) as connection:  # the third of March in UTC, the fourth in Berlin
+        connection.execute("INSERT INTO lake.events VALUES (TIMESTAMPTZ '2024-03-03 23:30:00+00')")
+    hashes = [one.content_hash for one in duck.inputs(wanted)]
+    assert hashes[:2] == stored[:2]
+    assert hashes[2:] == [duck.content_hash(slice_) for slice_ in wanted[2:]]
+    assert hashes[3] != stored[3]
+
+
+def test_a_head_counts_after_the_table_has_grown(duck, draw):
+    """The rows are those that it tells of, though they hash to something else now."""
+    attempt = draw()
+    [receipt] = duck.swap([slice_of("a")], table_of([{"key": "a", "value": 1}]), attempt=attempt, swap_id="1")
+    more = pa.table({"key": ["b"], "value": [2], "more": [3]})
+    duck.swap([slice_of("b")], more, attempt=attempt, swap_id="2", options=SwapOptions(evolve=True))
+    assert duck.inputs([slice_of("a")])[0].content_hash == receipt.entry.content_hash
+    assert duck.content_hash(slice_of("a")) != receipt.entry.content_hash
+
+
+def test_sql_that_reads_a_partition_whose_rows_were_deleted_is_refused(duck, draw, path, raws):
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("DELETE FROM sales.raw WHERE key = 'a'")
+    query = Query(sql=COPY.format("'a'"), reads={"a": (Read(slice_=raw("a")),)})
+    with pytest.raises(MissingInputError, match="partition 'a' of asset 'raw'"):
+        duck.swap([slice_of("a")], query, attempt=draw(), swap_id="x")
 
 
 def test_a_view_is_read_like_a_table(duck, path, foreign):

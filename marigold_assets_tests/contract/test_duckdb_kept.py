@@ -20,7 +20,7 @@ from marigold_assets.errors import (
     StoreUnavailableError,
 )
 from marigold_assets.model import Attempt, Equals, FencingToken, Interval, PartitionSlice, SwapOptions, TableName
-from marigold_assets.stores.base import Query
+from marigold_assets.stores.base import Query, Read
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.testing.confirmation import ConfirmationContract
 from marigold_assets.testing.durability import DurabilityContract
@@ -60,6 +60,10 @@ class TestWithinOneOpening(
         slices = [slice_of("a"), slice_of("b")]
         with store.keep_open(Attempt(run_id="fixture", token=FencingToken(0)), slices) as kept:
             yield lambda observer=None: Through(kept, told, observer)
+
+    @pytest.fixture
+    def by_hand(self, store, overwrite):
+        return lambda table, rows: overwrite(store._opening._session.connection, table, rows)
 
 
 @pytest.fixture
@@ -282,6 +286,65 @@ SMALL_SWAP = [
     *("describe", "begin", "touch counter", "describe", "explain", "delete", "insert", "measure"),
     *("append to ledger", "commit"),
 ]
+
+
+def chained(key, previous):
+    """A partition that is computed from the one before."""
+    sql = f"SELECT '{key}' AS key, sum(value)::BIGINT AS value FROM sales.daily WHERE key = '{previous}'"
+    return Query(sql=sql, reads={key: (Read(slice_=slice_of(previous)),)})
+
+
+def test_what_an_opening_has_swapped_itself_is_not_looked_up_again(path, duck, draw):
+    attempt, labels = draw(), []
+    slices = [slice_of(key) for key in ("a", "b", "c")]
+    swap(duck, attempt, {"z": [1, 2]}, swap_id="filled")
+    with DuckDBStore(str(path), observer=labels.append).keep_open(attempt, slices) as kept:
+        [receipt] = kept.swap([slice_of("a")], chained("a", "z"), attempt=attempt, swap_id="a")
+        assert labels.count("read heads") == labels.count("count") == 1
+        labels.clear()
+        [following] = kept.swap([slice_of("b")], chained("b", "a"), attempt=attempt, swap_id="b")
+        assert not {"read heads", "count"} & set(labels)
+        assert following.entry.provenance.inputs[0].content_hash == receipt.entry.content_hash
+        labels.clear()
+        with kept.snapshot():
+            found = kept.inputs([slice_of("b"), slice_of("a")])
+        assert [one.content_hash for one in found] == [r.entry.content_hash for r in (following, receipt)]
+        assert labels == ["begin snapshot", "read counter"]
+        [again] = swap(kept, attempt, {"a": [5, 6]}, swap_id="again")
+        assert kept.inputs([slice_of("a")])[0].content_hash == again.entry.content_hash
+
+
+@pytest.mark.parametrize("within", ["swap", "look-up"])
+def test_what_an_opening_has_swapped_is_looked_up_after_somebody_else_has_written(duck, attempt, rival, within):
+    with duck.keep_open(attempt, [slice_of(key) for key in ("a", "b", "c")]) as kept:
+        [receipt] = swap(kept, attempt, {"a": [5, 6]}, swap_id="1")
+        rival.execute("UPDATE marigold.counter SET last_position = last_position + 1")
+        rival.execute("DELETE FROM sales.daily WHERE value = 5")
+        if within == "swap":
+            [following] = kept.swap([slice_of("c")], chained("c", "a"), attempt=attempt, swap_id="2")
+            [found] = following.entry.provenance.inputs
+        else:
+            [found] = kept.inputs([slice_of("a")])
+        assert found.content_hash == kept.content_hash(slice_of("a")) != receipt.entry.content_hash
+
+
+def test_what_an_opening_has_swapped_is_forgotten_with_the_table(duck, attempt, rival):
+    with duck.keep_open(attempt, [slice_of(key) for key in ("a", "b", "c")]) as kept:
+        swap(kept, attempt, {"a": [5]}, swap_id="1")
+        rival.execute("DROP TABLE sales.daily")
+        swap(kept, attempt, {"b": [6]}, swap_id="2")
+        query = replace(chained("c", "a"), sql="SELECT 'c' AS key, 1::BIGINT AS value")
+        with pytest.raises(MarigoldError, match="partition 'a' of asset 'daily', which was never materialized"):
+            kept.swap([slice_of("c")], query, attempt=attempt, swap_id="3")
+
+
+def test_a_swap_that_was_rolled_back_is_not_remembered_as_held(duck, attempt):
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        swap(kept, attempt, {"b": [6]}, swap_id="1")
+        [receipt] = swap(kept, attempt, {"a": [5]}, swap_id="2")
+        with pytest.raises(MarigoldError, match="outside"):
+            kept.swap([slice_of("a")], table_of([{"key": "z", "value": 1}]), attempt=attempt, swap_id="3")
+        assert kept.inputs([slice_of("a")])[0].content_hash == receipt.entry.content_hash
 
 
 @pytest.mark.parametrize("filled", [True, False])

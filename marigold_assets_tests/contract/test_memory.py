@@ -15,9 +15,22 @@ from marigold_assets.testing.strategies import slice_of
 
 class TestMemoryStore(StoreContract):
     @pytest.fixture
-    def make_store(self):
-        storage = MemoryStore()
+    def storage(self):
+        return MemoryStore()
+
+    @pytest.fixture
+    def make_store(self, storage):
         return lambda observer=None: MemoryStore(same_storage_as=storage, observer=observer)
+
+    @pytest.fixture
+    def by_hand(self, storage):
+        def write(table, rows):
+            if rows is None:
+                del storage._state.tables[table.key]
+            else:
+                storage._state.tables[table.key].rows = rows
+
+        return write
 
     def test_sql_is_refused(self, store, attempt):
         with pytest.raises(ConfigurationError, match="SQL"):
