@@ -1,8 +1,10 @@
-"""The code fingerprint of a function: another one whenever its code, or code of its own package that it uses, is.
+"""The code fingerprint of a function: another one whenever its code, or code of its project that it uses, is.
 
 What counts is the syntax tree, printed: comments, layout and docstrings do not. Functions, classes and plain constants
-that the function names are followed as long as they belong to the same top-level package; other packages are not looked
-into, nor what is imported within a function, nor objects and what they hold.
+that the function names are followed as long as they belong to the same top-level package, or to a module whose file
+lies neither in the standard library nor among the installed packages: a flat project has its helpers in modules beside
+the definitions. Other packages, Dagster and this one are not looked into, nor what is imported within a function, nor
+objects and what they hold. Of a project with a great many definitions within reach, the nearest 1,000 count.
 """
 
 from __future__ import annotations
@@ -11,14 +13,23 @@ import ast
 import functools
 import hashlib
 import inspect
+import linecache
+import re
+import sys
+import sysconfig
 import textwrap
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 PREFIX = "cf1"
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
+_MOST = 1_000  # definitions that are followed: to read one takes about half a millisecond
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_NEVER = ("dagster", "marigold_assets")  # also where they are run from a checkout
 
 
 def code_fingerprint(function: Callable[..., Any]) -> str:
@@ -30,8 +41,15 @@ def code_fingerprint(function: Callable[..., Any]) -> str:
     Returns:
         ``cf1:`` and 16 hex digits.
     """
-    parts: dict[int, tuple[Any, list[str]]] = {}
-    _collect(function, _package_of(function), parts)
+    package = _package_of(function)
+    due: deque[Any] = deque([function])
+    parts: dict[int, tuple[Any, list[str]]] = {}  # by identity: names are not unique (``<lambda>``)
+    while due and len(parts) < _MOST:
+        value = due.popleft()
+        if id(value) not in parts:
+            lines, named = _part(value, package)
+            parts[id(value)] = value, lines
+            due += named
     lines = [function.__qualname__, *sorted(line for _, own in parts.values() for line in own)]
     return f"{PREFIX}:{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:16]}"
 
@@ -40,40 +58,58 @@ def _package_of(value: Any) -> str:
     return str(getattr(value, "__module__", "") or "").partition(".")[0]
 
 
-def _collect(value: Any, package: str, parts: dict[int, tuple[Any, list[str]]]) -> None:
-    """Add the text of a function or class, and of everything of its package that it names.
+def _part(value: Any, package: str) -> tuple[list[str], list[Any]]:
+    """The text of a function or class with the constants that it names, and what else of the project it names.
 
     Args:
         value: The function or class.
-        package: The package.
-        parts: By identity, since names are not unique (``<lambda>``): what was seen, and its lines.
+        package: The top-level package of the function that all this is about.
     """
-    if id(value) in parts:
-        return
     name = f"{value.__module__}.{value.__qualname__}"
-    lines: list[str] = []
-    parts[id(value)] = value, lines
-    tree = _tree_of(value)
-    text = _bytecode(value.__code__) if tree is None and isinstance(value, FunctionType) else ast.unparse(tree or _NONE)
-    lines.append(f"{name}\t{text}")
+    text, paths = _text_and_names(value)
+    lines, named = [f"{name}\t{text}"], []
     if isinstance(value, FunctionType):
         lines += [f"{name}=\t{_plain_text(default)}" for default in _default_values(value)]
-    paths = (
-        {(word,): None for word in _words_of(getattr(value, "__code__", None))}
-        if tree is None
-        else dict.fromkeys(_names_in(tree))
-    )
     scope = _scope_of(value)
     for path in paths:
         for found in _unwrapped(_resolve(path, scope, package)):
             if isinstance(found, FunctionType | type):
-                if _package_of(found) == package:
-                    _collect(found, package, parts)
+                if _is_followed(str(found.__module__), package, found):
+                    named.append(found)
             elif (constant := _plain_text(found)) is not None:
                 lines.append(f"{name}:{'.'.join(path)}\t{constant}")
-    for wrapped in _unwrapped(getattr(value, "__wrapped__", _NOTHING)):  # it is the source of the wrapper that was read
-        if isinstance(wrapped, FunctionType):
-            _collect(wrapped, package, parts)
+    wrapped = _unwrapped(getattr(value, "__wrapped__", _NOTHING))  # it is the source of the wrapper that was read
+    named += [one for one in wrapped if isinstance(one, FunctionType)]
+    return lines, named
+
+
+def _is_followed(module: str, package: str, found: FunctionType | type | ModuleType) -> bool:
+    """Whether a module, or something of that module, belongs to the project."""
+    top = module.partition(".")[0]
+    if top == package:
+        return True
+    if top in _NEVER:
+        return False
+    place = found if isinstance(found, ModuleType) else sys.modules.get(module)
+    file = getattr(place, "__file__", None) or next(iter(getattr(place, "__path__", ())), None)
+    if file is None and place is None and isinstance(found, FunctionType):
+        file = found.__globals__.get("__file__")  # of a file that was run without becoming a known module
+    return isinstance(file, str) and not _is_installed(file)
+
+
+@functools.cache
+def _installed_places() -> tuple[Path, ...]:
+    paths = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple({*paths, *(path.resolve() for path in paths)})
+
+
+@functools.lru_cache(16_384)
+def _is_installed(file: str) -> bool:
+    """Whether a file is of the standard library or of an installed package, also one of the user or the system."""
+    return any(
+        not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(place) for place in _installed_places())
+        for path in (Path(file).absolute(), Path(file).resolve())
+    )
 
 
 def _unwrapped(value: Any) -> Iterator[Any]:
@@ -90,13 +126,65 @@ def _unwrapped(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _tree_of(value: Any) -> ast.AST | None:
-    """The syntax tree of a definition, without docstrings and decorators; ``None`` where there is no source."""
+def _text_and_names(value: Any) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    source = _source_of(value)
+    parsed = None if source is None else _parsed(source)
+    if parsed is not None:
+        return parsed
+    if isinstance(value, FunctionType):
+        return _bytecode(value.__code__), tuple(dict.fromkeys((word,) for word in _words_of(value.__code__)))
+    return "pass", ()
+
+
+def _source_of(value: Any) -> str | None:
+    """The source of a definition, if there is any."""
     try:
-        # Of a function's own code: the source of what wraps another is otherwise that of the other.
-        source = value.__code__ if isinstance(value, FunctionType) else value
-        tree = ast.parse(textwrap.dedent(inspect.getsource(source)))
-    except (OSError, TypeError, SyntaxError, IndentationError):
+        if isinstance(value, FunctionType):
+            # Of its own code: the source of what wraps another is otherwise that of the other.
+            file, start = value.__code__.co_filename, value.__code__.co_firstlineno - 1
+            lines = _lines_of(file, value.__globals__)
+        else:
+            module = sys.modules.get(value.__module__)
+            file = getattr(module, "__file__", None) or ""
+            lines = _lines_of(file, vars(module) if module else {})
+            found = _start_of_class(value, lines)
+            if found is None:
+                return inspect.getsource(value)
+            start = found
+        return _block(file, start, linecache.cache.get(file, ())[:2])
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+@functools.lru_cache(4_096)
+def _block(file: str, start: int, _version: object) -> str | None:
+    """The definition that starts at a line: many assets use the same helpers."""
+    return "".join(inspect.getblock(linecache.getlines(file)[start:])) or None
+
+
+def _lines_of(file: str, scope: dict[str, Any]) -> list[str]:
+    linecache.checkcache(file)
+    return linecache.getlines(file, scope)
+
+
+def _start_of_class(value: type, lines: Sequence[str]) -> int | None:
+    """Where a class begins, with its decorators; ``None`` where only parsing all of its module would tell."""
+    start = re.compile(rf"class\s+{re.escape(value.__qualname__)}\b")
+    found = [number for number, line in enumerate(lines) if line.startswith("class") and start.match(line)]
+    if len(found) != 1:
+        return None
+    [number] = found
+    while number and lines[number - 1].startswith("@"):
+        number -= 1
+    return number if not number or not lines[number - 1].strip() else None
+
+
+@functools.lru_cache(4_096)
+def _parsed(source: str) -> tuple[str, tuple[tuple[str, ...], ...]] | None:
+    """The text of a definition, without docstrings and decorators, and the names in it; ``None`` if it is not whole."""
+    try:
+        tree = ast.parse(textwrap.dedent(source))
+    except SyntaxError:
         return None
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -105,7 +193,7 @@ def _tree_of(value: Any) -> ast.AST | None:
                 node.body = node.body[1:] or [ast.Pass()]
     if isinstance(outer := tree.body[0], ast.FunctionDef):
         outer.decorator_list = []  # the asset's metadata is not its code
-    return tree
+    return ast.unparse(tree), tuple(dict.fromkeys(_names_in(tree)))
 
 
 def _bytecode(code: CodeType) -> str:
@@ -113,13 +201,12 @@ def _bytecode(code: CodeType) -> str:
     return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
-def _words_of(code: CodeType | None) -> Iterator[str]:
+def _words_of(code: CodeType) -> Iterator[str]:
     """The names that code without source uses."""
-    if code is not None:
-        yield from (*code.co_names, *code.co_freevars)
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from _words_of(constant)
+    yield from (*code.co_names, *code.co_freevars)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _words_of(constant)
 
 
 def _default_values(function: FunctionType) -> Sequence[Any]:
@@ -155,14 +242,13 @@ def _closure(function: FunctionType) -> Mapping[str, Any]:
 
 
 _NOTHING = object()
-_NONE = ast.Pass()
 
 
 def _resolve(path: tuple[str, ...], scope: Mapping[str, Any], package: str) -> object:
     first, *rest = path
     found = scope.get(first, _NOTHING)
     for attribute in rest:
-        if not isinstance(found, ModuleType) or found.__name__.partition(".")[0] != package:
+        if not isinstance(found, ModuleType) or not _is_followed(found.__name__, package, found):
             break
         found = getattr(found, attribute, _NOTHING)
     return found

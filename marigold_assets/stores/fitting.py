@@ -231,3 +231,11 @@ def _refuse_unless_select(session: Session, query: Query, slice_: PartitionSlice
             remedy="return exactly one of these, without a semicolon; the swap itself inserts its rows",
             **slice_.where,
         )
+    try:
+        session.connection.extract_statements(f"FROM {sql.subquery(query.sql)}")
+    except duckdb.ParserException:
+        raise ConfigurationError(
+            "the SQL returned goes on after its semicolon",
+            remedy="end it with the semicolon or without, and put a comment before it; the old rows are unchanged",
+            **slice_.where,
+        ) from None

@@ -81,6 +81,11 @@ def is_query(text: str) -> bool:
     return _QUERY_WORD.match(text, start.end() if start else 0) is not None
 
 
+def subquery(text: str) -> str:
+    """Render a query as a part of another, though it may end in a semicolon or a comment."""
+    return f"({text.rstrip().rstrip(';')}\n)"
+
+
 LOSSY_MARK = "marigold:lossy:"
 """Starts the message that :func:`guarded_cast` raises inside the database."""
 

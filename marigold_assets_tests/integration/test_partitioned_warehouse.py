@@ -259,6 +259,7 @@ def test_sql_that_reads_its_own_table_sees_it_as_it_was(stocked):
         ("SELECT * FROM nowhere", "nowhere"),
         ("DELETE FROM public.orders", ""),
         ("SELECT 1 AS day; DROP TABLE public.orders", ""),
+        ("SELECT 1 AS day; -- done", "semicolon"),
         ("", ""),
     ],
 )

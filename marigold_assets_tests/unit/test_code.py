@@ -151,6 +151,99 @@ def test_it_is_the_same_in_every_process(fingerprint, tmp_path):
     assert found == {expected}
 
 
+FLAT = {
+    "shop_orders": """
+        import shop_clean
+        from shop_clean import Row, trimmed
+        from shop_installed import rate
+
+        def made(orders):
+            return shop_clean.RATE * trimmed(orders) + shop_clean.whole(orders) + Row().cents + rate()
+    """,
+    "shop_clean": """
+        from shop_text import words
+
+        RATE = 3
+
+        class Row:
+            cents = 100
+
+        def trimmed(value):
+            return value + 1
+
+        def whole(value):
+            return words(value) + 2
+    """,
+    "shop_text": """
+        def words(value):
+            return value + 4
+    """,
+    "site-packages/shop_installed": """
+        def rate():
+            return 5
+    """,
+}
+
+
+@pytest.fixture
+def flat(tmp_path):
+    """Fingerprints the function of a project without packages, in a process of its own, some text replaced."""
+    numbers = iter(range(100))
+
+    def write(old="", new=""):
+        folder = tmp_path / f"flat{next(numbers)}"
+        assert not old or any(old in text for text in FLAT.values())
+        for module, text in FLAT.items():
+            file = folder / f"{module}.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(textwrap.dedent(text.replace(old, new) if old else text))
+        script = (
+            "import shop_orders; from marigold_assets.code import code_fingerprint as c; print(c(shop_orders.made))"
+        )
+        path = os.pathsep.join([str(folder), str(folder / "site-packages")])
+        return subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+    return write
+
+
+def test_modules_beside_the_definitions_count_and_installed_ones_do_not(flat):
+    before = flat()
+    assert flat() == before
+    for old, new in (
+        ("RATE = 3", "RATE = 4"),
+        ("cents = 100", "cents = 10"),
+        ("value + 1", "value - 1"),
+        ("words(value) + 2", "words(value) - 2"),
+        ("value + 4", "value - 4"),
+    ):
+        assert flat(old, new) != before, old
+    assert flat("return 5", "return 6") == before
+    assert flat("def words(value):", "def words(value):  # of a remark") == before
+
+
+def test_of_a_great_many_definitions_the_nearest_count(tmp_path, monkeypatch):
+    def of(name, changed):
+        steps = [f"def step{n}():\n    return {n == changed} or step{n + 1}()" for n in range(2_000)]
+        (tmp_path / f"{name}.py").write_text("\n".join(steps))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        importlib.invalidate_caches()
+        module = importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name)
+        for n in range(2_000):
+            getattr(module, f"step{n}").__module__ = "steps"
+        return code_fingerprint(module.step0)
+
+    before = of("steps_before", None)
+    assert of("steps_near", 900) != before
+    assert of("steps_far", 1_500) == before
+
+
 def made_by_factory(region, tax):
     def made(orders):
         return orders.filter(region).map(lambda value: value * tax)
