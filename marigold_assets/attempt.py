@@ -185,6 +185,8 @@ def explained(
     """
     try:
         yield
+    except KeyboardInterrupt as error:  # of the store, which knows no other; Dagster would retry it
+        raise dg.DagsterExecutionInterruptedError from error
     except MarigoldError as error:
         if reader is not None:
             error.problem = f"{error.problem} (read by step {reader!r})"

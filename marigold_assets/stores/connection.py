@@ -46,6 +46,7 @@ _QUEUE_POLL_SECONDS = 0.001  # by the first in line only
 _RETRY_CAP_SECONDS = 0.25
 _OWN_PROCESS_SECONDS = 10.0  # a connection with other settings in this very process rarely goes away by waiting
 _OWN_PROCESS = "this very process"
+_INTERRUPTED = "Query interrupted"
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 
 
@@ -95,7 +96,7 @@ class Connector:
             StoreUnavailableError: The file cannot be opened.
         """
         deadline = time.monotonic() + self._timeout
-        with self._queue(deadline, owner):
+        with _interrupts_as_such(), self._queue(deadline, owner):
             opened = self._open(deadline, read_only=False, alone=alone)
             try:
                 yield opened.connection
@@ -114,12 +115,13 @@ class Connector:
             StoreUnavailableError: The file does not exist or cannot be opened.
         """
         deadline = time.monotonic() + self._timeout
-        with self._queue(deadline, "a reader", required=False):
-            opened = self._open(deadline, read_only=True, alone=alone)
-        try:
-            yield opened.connection
-        finally:
-            opened.close()
+        with _interrupts_as_such():
+            with self._queue(deadline, "a reader", required=False):
+                opened = self._open(deadline, read_only=True, alone=alone)
+            try:
+                yield opened.connection
+            finally:
+                opened.close()
 
     @contextmanager
     def share(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -301,6 +303,17 @@ class Connector:
             return known
         unavailable = self._unavailable(error)
         return StoreUnavailableError(unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place)
+
+
+@contextmanager
+def _interrupts_as_such() -> Iterator[None]:
+    """Raise an interrupt as one: DuckDB makes an error of it, as if the statement had failed, to be tried again."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) == _INTERRUPTED:
+            raise KeyboardInterrupt from error
+        raise
 
 
 class _Notice:

@@ -139,14 +139,16 @@ class Keys:
     """Some partition keys of one owner, as a condition over a table with a column ``partition_key``."""
 
     condition: str
-    parameters: tuple[str, ...]
+    parameters: tuple[str | list[str], ...]
 
     @classmethod
     def of(cls, keys: Sequence[str | None]) -> Keys:
-        """The condition; many keys go as one list, which DuckDB probes by hash."""
+        """The condition; many keys go as one value, or reading the statement would take longer than running it."""
         if list(keys) == [None]:
             return cls(condition="partition_key IS NULL", parameters=())
         named = [key for key in keys if key is not None]
+        if len(named) > _ROWS_A_STATEMENT:
+            return cls(condition="partition_key IN (SELECT unnest(?::VARCHAR[]))", parameters=(named,))
         condition = f"partition_key IN ({', '.join('?' * len(named))})"
         return cls(condition=condition, parameters=tuple(named))
 
@@ -159,7 +161,8 @@ class Keys:
         alternatives = (["partition_key IS NULL"] if None in keys else []) + (
             [cls.of(named).condition] if named else []
         )
-        return cls(condition=f"({' OR '.join(alternatives) or 'false'})", parameters=tuple(named))
+        parameters = cls.of(named).parameters if named else ()
+        return cls(condition=f"({' OR '.join(alternatives) or 'false'})", parameters=parameters)
 
 
 def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -> dict[Claim, tuple[str, int]]:
@@ -191,12 +194,12 @@ def settle_claims(execute: Execute, attempt: Attempt, claims: Iterable[Claim]) -
             for key, run_id, token in sorted(rows, key=itemgetter(2)):
                 if run_id != attempt.run_id and token > mine.get(key, attempt.oldest):
                     rivals[Claim(owner=owner, partition_key=key)] = (run_id, token)
-    for start in range(0, len(missing), _ROWS_A_STATEMENT):
-        chunk = missing[start : start + _ROWS_A_STATEMENT]
+    if missing:
+        owners, named = [claim.owner for claim in missing], [claim.partition_key for claim in missing]
         execute(
             "claim",
-            f"INSERT INTO {FENCE_SCHEMA}.claims VALUES {', '.join(['(?, ?, ?, ?)'] * len(chunk))}",
-            [value for c in chunk for value in (c.owner, c.partition_key, attempt.run_id, attempt.token)],
+            f"INSERT INTO {FENCE_SCHEMA}.claims SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), ?, ?",
+            [owners, named, attempt.run_id, attempt.token],
         )
     return rivals
 
