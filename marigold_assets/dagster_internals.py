@@ -170,6 +170,11 @@ def already_logged_output() -> dg.Output[None]:
     return dg.Output(None, metadata={SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: dg.MetadataValue.bool(True)})
 
 
+def leave_out_output(context: dg.AssetExecutionContext, name: str) -> None:
+    """Let a step come to its end without one of its outputs."""
+    context.get_step_execution_context().observe_output(name)
+
+
 def step_context_of(context: dg.OutputContext) -> StepExecutionContext | None:
     """The running step, or ``None`` for a context that was built by hand."""
     return context._step_context
