@@ -81,7 +81,7 @@ class _Building:
         self._past = Past(target, self._standing, strict=choices.strict)
         self._keys_at_once = recipe.keys_per_statement if all(s.is_local for s in target.inputs) else 1
         self._events = EventWriter(context)
-        self.verdicts = Verdicts({spec.name: spec for spec in context.assets_def.check_specs})
+        self.verdicts = Verdicts({spec.name: spec for spec in context.assets_def.check_specs}, of=len(target.keys))
 
     def run(self) -> None:
         in_warehouse = any(source.input.is_in_warehouse for source in self._target.inputs if source.input is not None)
@@ -115,7 +115,7 @@ class _Building:
             arguments |= self._load_elsewhere(key)
             with self._target.explained([key]):
                 returned = self._call([key], arguments)
-                self.verdicts.add(key, returned.checks)
+                self.verdicts.add([key], returned.checks)
                 rows = frames.to_rows(returned.value, self._target.slice_of(key).where)
                 if isinstance(rows, Query):
                     rows, inputs = self._reading_by_itself(key, rows, inputs)
@@ -206,11 +206,11 @@ class _Building:
             if len(keys) > 1:
                 self._give_up_many_keys(returned.value)
                 return None
-            self.verdicts.add(keys[0], returned.checks)
+            self.verdicts.add(keys, returned.checks)
             found = look_up(opened, self._target.sources, keys)
             refuse_missing(keys[0], self._target.inputs, found, self._target.slice_of(keys[0]).where)
             return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=tuple(found.values()))
-        self.verdicts.add(keys[0], returned.checks)
+        self.verdicts.add(keys, returned.checks)
         elsewhere = {(o.owner, o.partition_key): o for o in look_up_elsewhere(self._target.sources, keys)}
         strangers = [source for source in self._target.inputs if not source.is_local]
         refuse_missing(keys[0], strangers, elsewhere, self._target.slice_of(keys[0]).where)

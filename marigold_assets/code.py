@@ -176,7 +176,10 @@ def _start_of_class(value: type, lines: Sequence[str]) -> int | None:
     [number] = found
     while number and lines[number - 1].startswith("@"):
         number -= 1
-    return number if not number or not lines[number - 1].strip() else None
+    before = lines[number - 1].rstrip() if number else ""
+    return (
+        None if before.startswith((" ", "\t", ")", "]", "}", "#")) else number
+    )  # perhaps of a decorator of many lines
 
 
 @functools.lru_cache(4_096)

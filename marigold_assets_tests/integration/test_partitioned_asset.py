@@ -611,3 +611,74 @@ def test_own_checks_are_evaluated_key_by_key_and_a_failed_blocking_one_keeps_the
     assert "positive" in failure_of(result)
     assert [e.partition for _, e in warehouse.events("checked")] == days(1, 4)
     assert {e.check_name: e.passed for e in result.get_asset_check_evaluations()}["positive"] is False
+
+
+def told(result):
+    """By check: whether it passed, what its metadata says in numbers and keys, and its description."""
+    names = ("evaluated_partitions", "unevaluated_partitions", "failed_partitions")
+    return {
+        found.check_name: (
+            found.passed,
+            *(getattr(found.metadata.get(f"marigold/{name}"), "value", None) for name in names),
+            found.description,
+        )
+        for found in result.get_asset_check_evaluations()
+    }
+
+
+def test_a_check_is_evaluated_for_every_partition_of_a_run_also_with_early_cut_off(warehouse):
+    @partitioned_asset(
+        partitions_def=DAYS,
+        partition_expr="day",
+        code_version="1",
+        early_cutoff="on",
+        check_specs=[dg.AssetCheckSpec("soft", asset="checked")],
+    )
+    def checked(context: dg.AssetExecutionContext, orders: pd.DataFrame):
+        passed = context.partition_key != day(2)
+        return dg.MaterializeResult(
+            value=orders, check_results=[dg.AssetCheckResult(passed=passed, description="As it should.")]
+        )
+
+    shop = Shop()
+    run(warehouse, shop.orders, keys=(day(1), day(5)))
+    found = [
+        told(run(warehouse, shop.orders, checked, selection=["checked"], keys=(day(1), day(last)))) for last in (3, 5)
+    ]
+    assert found == [
+        {"soft": (False, 3, 0, [day(2)], "As it should.")},
+        {"soft": (False, 5, 0, [day(2)], "As it should.")},
+    ]
+
+
+def test_a_check_of_a_step_that_fails_says_of_how_many_partitions_it_tells(warehouse):
+    @partitioned_asset(
+        partitions_def=DAYS, partition_expr="day", check_specs=[dg.AssetCheckSpec("soft", asset="checked")]
+    )
+    def checked(context: dg.AssetExecutionContext):
+        if context.partition_key == day(3):
+            raise RuntimeError
+        return dg.MaterializeResult(
+            value=FRAME.assign(day=pd.Timestamp(context.partition_key)),
+            check_results=[dg.AssetCheckResult(passed=True)],
+        )
+
+    result = run(warehouse, checked, keys=(day(1), day(5)), raise_on_error=False)
+    assert told(result) == {"soft": (True, 2, 3, None, "Evaluated for 2 of 5 partitions.")}
+
+
+def test_a_check_of_one_statement_tells_of_all_the_keys_that_it_computed(warehouse):
+    @partitioned_asset(
+        partitions_def=DAYS,
+        partition_expr="day",
+        keys_per_statement=3,
+        check_specs=[dg.AssetCheckSpec("soft", asset="checked")],
+    )
+    def checked(context: dg.AssetExecutionContext, orders: str):
+        passed = day(5) not in context.partition_keys
+        return dg.MaterializeResult(value=orders, check_results=[dg.AssetCheckResult(passed=passed)])
+
+    shop = Shop()
+    run(warehouse, shop.orders, keys=(day(1), day(7)))
+    result = run(warehouse, shop.orders, checked, selection=["checked"], keys=(day(1), day(7)))
+    assert told(result) == {"soft": (False, 7, 0, days(4, 6), None)}

@@ -186,30 +186,29 @@ FLAT = {
 
 
 @pytest.fixture
-def flat(tmp_path):
-    """Fingerprints the function of a project without packages, in a process of its own, some text replaced."""
+def flat(tmp_path, monkeypatch):
+    """Fingerprints the function of a project without packages, some text of which was replaced."""
     numbers = iter(range(100))
 
+    def forget():
+        for module in FLAT:
+            sys.modules.pop(module.rpartition("/")[2], None)
+
     def write(old="", new=""):
+        forget()
         folder = tmp_path / f"flat{next(numbers)}"
         assert not old or any(old in text for text in FLAT.values())
         for module, text in FLAT.items():
             file = folder / f"{module}.py"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(textwrap.dedent(text.replace(old, new) if old else text))
-        script = (
-            "import shop_orders; from marigold_assets.code import code_fingerprint as c; print(c(shop_orders.made))"
-        )
-        path = os.pathsep.join([str(folder), str(folder / "site-packages")])
-        return subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
+        for path in (folder / "site-packages", folder):
+            monkeypatch.syspath_prepend(str(path))
+        importlib.invalidate_caches()
+        return code_fingerprint(importlib.import_module("shop_orders").made)
 
-    return write
+    yield write
+    forget()
 
 
 def test_modules_beside_the_definitions_count_and_installed_ones_do_not(flat):
