@@ -260,6 +260,7 @@ def test_a_backfill_that_is_canceled_at_any_moment_keeps_whole_days_and_is_conti
     shop.assert_swapped_once("canceled")
 
 
+@by_hand
 def test_a_job_backfill_fails_at_once_where_a_chain_is_out_of_order_and_succeeds_in_order(shop):
     keys = KEYS[:4]
     with shop.rig.user_interface() as launch:
@@ -305,6 +306,7 @@ def job_backfill(shop, launch, job, keys):
     return launch(shop.helpers.LAUNCH_BACKFILL, backfillParams=params)["backfillId"]
 
 
+@by_hand
 def test_a_paused_run_of_a_chain_is_refused_when_its_retry_has_built_on(shop):
     key = KEYS[15]
     shop.rig.order("function", "paused", key, "hold")
