@@ -13,7 +13,7 @@ from marigold_assets.testing.replacement import ReplacementContract
 class StoreContract(
     ConfirmationContract, FencingContract, ReplacementContract, DurabilityContract, LineageContract, OpeningContract
 ):
-    """S1-S12 as tests. Subclass it, and supply the fixture ``make_store``; ``by_hand`` and ``busy`` where there are such.
+    """S1-S12 as tests. Subclass it, and supply the fixture ``make_store``; where possible, ``by_hand`` and ``busy``.
 
     Example:
         ::
