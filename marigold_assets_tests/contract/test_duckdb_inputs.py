@@ -80,11 +80,13 @@ def test_the_heads_of_many_slices_are_one_query_a_table(path, duck, draw):
     assert len({one.content_hash for one in found}) == 30
 
 
-def test_heads_are_compared_with_the_rows_of_their_windows_each_in_its_zone(duck, draw, path):
+@pytest.mark.parametrize("expression", ["CAST(moment AS DATE)", "moment"], ids=["date", "instant"])
+def test_heads_are_compared_with_the_rows_of_their_windows_each_in_its_zone(duck, draw, path, expression):
     """Of one table, asked for together; only what no longer holds is measured."""
     moments = [datetime(2024, 3, 1, 12, tzinfo=UTC), datetime(2024, 3, 4, 12, tzinfo=UTC)]
     given = [pa.table({"moment": pa.array([one], pa.timestamp("us", tz="UTC"))}) for one in moments]
-    attempt, wanted = draw(), [day(1), day(2), day(3), day(4, BERLIN)]
+    attempt = draw()
+    wanted = [*(day(number, expression=expression) for number in (1, 2, 3)), day(4, BERLIN, expression)]
     first = duck.swap(wanted[:3], given[0], attempt=attempt, swap_id="1")
     last = duck.swap(wanted[3:], given[1], attempt=attempt, swap_id="2")
     stored = [receipt.entry.content_hash for receipt in (*first, *last)]
@@ -95,6 +97,18 @@ def test_heads_are_compared_with_the_rows_of_their_windows_each_in_its_zone(duck
     assert hashes[:2] == stored[:2]
     assert hashes[2:] == [duck.content_hash(slice_) for slice_ in wanted[2:]]
     assert hashes[3] != stored[3]
+
+
+def test_keys_that_a_collation_takes_for_equal_are_counted_apart(duck, draw, path):
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE SCHEMA sales; CREATE TABLE sales.daily (key VARCHAR COLLATE NOCASE, value BIGINT)")
+    wanted = [slice_of("a"), slice_of("A")]
+    rows = table_of([{"key": "a", "value": 1}, {"key": "A", "value": 2}, {"key": "A", "value": 3}])
+    receipts = duck.swap(wanted, rows, attempt=draw(), swap_id="x")
+    assert [one.content_hash for one in duck.inputs(wanted)] == [receipt.entry.content_hash for receipt in receipts]
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("DELETE FROM sales.daily WHERE value = 1")
+    assert [one.content_hash for one in duck.inputs(wanted)] == [None, receipts[1].entry.content_hash]
 
 
 def test_a_head_counts_after_the_table_has_grown(duck, draw):
