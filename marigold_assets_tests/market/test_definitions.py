@@ -144,7 +144,7 @@ def test_a_night_after_a_gap_builds_sales_and_report_and_names_the_day_that_the_
     failures = {event.step_key: event for event in result.get_step_failure_events()}
     assert set(failures) == {"sales_to_date", "customer_tiers"}
     for event in failures.values():
-        assert "previous partition '2024-01-02'" in event.step_failure_data.user_failure_data.description
+        assert "past is missing from partition '2024-01-02'" in event.step_failure_data.user_failure_data.description
 
 
 def test_the_example_uses_public_names_only():
