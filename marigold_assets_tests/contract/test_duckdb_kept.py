@@ -30,6 +30,9 @@ from marigold_assets.testing.lineage import LineageContract
 from marigold_assets.testing.replacement import ReplacementContract
 from marigold_assets.testing.strategies import slice_of, table_of
 
+pytestmark = pytest.mark.slow  # the same contract once more
+
+
 TABLE = TableName(schema="sales", name="daily")
 CONFIG = {"custom_user_agent": "dagster"}
 

@@ -92,6 +92,7 @@ def expected(amounts=None):
     return found
 
 
+@pytest.mark.slow
 def test_a_range_run_calls_the_function_key_by_key_and_reports_every_key_by_itself(warehouse):
     shop = Shop()
     run(warehouse, shop.orders)
@@ -110,6 +111,7 @@ def test_a_range_run_calls_the_function_key_by_key_and_reports_every_key_by_itse
     assert len({e.swap_id for e in ledger.values()}) == 31
 
 
+@pytest.mark.slow
 def test_a_chain_is_built_in_order_within_one_run(warehouse):
     shop = Shop()
     run(warehouse, shop.orders)
@@ -122,6 +124,7 @@ def test_a_chain_is_built_in_order_within_one_run(warehouse):
     assert own == {("orders", day(31)): hashes["orders", day(31)], ("balance", day(30)): hashes["balance", day(30)]}
 
 
+@pytest.mark.slow
 def test_a_chain_out_of_order_fails_at_once_with_the_right_button_and_succeeds_in_order(warehouse):
     shop = Shop()
     run(warehouse, shop.orders)
@@ -164,6 +167,7 @@ def test_a_failure_keeps_what_is_built_and_a_reexecution_continues_there(warehou
     assert outcomes == ["swapped"] * 9 + ["unchanged"] * 9 + ["swapped"] * 22
 
 
+@pytest.mark.slow
 def test_what_a_failed_run_has_built_is_built_anew_once_a_retry_of_it_has_come_through(warehouse):
     shop = Shop()
     both, only = (shop.orders, shop.balance), {"selection": ["balance"], "keys": (day(1), day(4))}
@@ -177,6 +181,7 @@ def test_what_a_failed_run_has_built_is_built_anew_once_a_retry_of_it_has_come_t
     assert shop.called("balance") == days(1, 4)
 
 
+@pytest.mark.slow
 def test_a_success_is_repeated_in_full_unless_early_cut_off_says_otherwise(warehouse):
     shop = Shop()
     both = (shop.orders, shop.balance)
@@ -190,6 +195,7 @@ def test_a_success_is_repeated_in_full_unless_early_cut_off_says_otherwise(wareh
     assert [e.metadata[report.OUTCOME].value for _, e in warehouse.events("balance")][-31:] == ["unchanged"] * 31
 
 
+@pytest.mark.slow
 def test_a_restated_day_is_rebuilt_and_the_chain_stops_where_nothing_changes_any_more(warehouse):
     shop = Shop(early_cutoff="on")
     both = (shop.orders, shop.balance)
@@ -203,6 +209,7 @@ def test_a_restated_day_is_rebuilt_and_the_chain_stops_where_nothing_changes_any
     assert balances(warehouse) == expected(shop.amounts)
 
 
+@pytest.mark.slow
 def test_a_day_that_comes_out_the_same_is_confirmed_and_not_swapped(warehouse):
     shop = Shop()
     run(warehouse, shop.orders)
@@ -216,6 +223,7 @@ def test_a_day_that_comes_out_the_same_is_confirmed_and_not_swapped(warehouse):
     assert {e.metadata[report.OUTCOME].value for _, e in events} == {"confirmed"}
 
 
+@pytest.mark.slow
 def test_verify_refuses_to_overwrite_what_differs_and_names_the_column(warehouse):
     shop = Shop()
     run(warehouse, shop.orders)
@@ -230,6 +238,7 @@ def test_verify_refuses_to_overwrite_what_differs_and_names_the_column(warehouse
     assert warehouse.rows("FROM public.orders ORDER BY ALL") == before
 
 
+@pytest.mark.slow
 def test_other_code_is_recorded_and_rebuilds_although_inputs_are_the_same(warehouse):
     shop = Shop()
     both = (shop.orders, shop.balance)
@@ -248,6 +257,7 @@ def test_other_code_is_recorded_and_rebuilds_although_inputs_are_the_same(wareho
 
 
 @pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.slow
 def test_a_past_that_was_restated_is_reported_and_refused_in_strict_mode(warehouse, strict):
     shop = Shop(strict=strict)
     both = (shop.orders, shop.balance)
@@ -268,6 +278,7 @@ def test_a_past_that_was_restated_is_reported_and_refused_in_strict_mode(warehou
         assert later.metadata["marigold/stale_previous"] == event.metadata["marigold/stale_previous"]
 
 
+@pytest.mark.slow
 def test_a_past_of_other_code_is_reported(warehouse):
     shop = Shop()
     run(warehouse, shop.orders)
@@ -319,6 +330,7 @@ class SqlShop:
 
 
 @pytest.mark.parametrize("kind", [str, duckdb.DuckDBPyRelation])
+@pytest.mark.slow
 def test_sql_and_relations_give_what_frames_give_with_the_same_record(warehouse, kind):
     shop = SqlShop(kind)
     every = (shop.orders, shop.daily, shop.balance)
@@ -396,6 +408,7 @@ FRAME = pd.DataFrame({"day": [pd.Timestamp(day(1))], "cents": [1]})
         (lambda context: context.set_data_version(context.asset_key, dg.DataVersion("x")), "data version"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_no_rows_of_the_key_is_refused_and_the_old_rows_stay(warehouse, value, words):
     run(warehouse, returning(lambda context: FRAME.assign(day=pd.Timestamp(context.partition_key))))
     before = warehouse.dump()
@@ -510,6 +523,7 @@ def test_context_config_and_resources_are_those_of_dagster(warehouse):
     assert entry.provenance.code_fingerprint.startswith("cf1:")
 
 
+@pytest.mark.slow
 def test_an_input_that_another_io_manager_stores_may_be_of_any_type_and_is_no_reason_to_leave_a_key_alone(
     warehouse, tmp_path
 ):
@@ -567,6 +581,7 @@ def test_another_config_is_another_input_for_early_cut_off(warehouse):
     assert warehouse.rows("SELECT sum(cents) FROM public.scaled") == [(30,)]
 
 
+@pytest.mark.slow
 def test_a_later_asset_in_the_same_run_reads_what_was_built(warehouse):
     shop = Shop()
     seen = []
@@ -626,6 +641,7 @@ def told(result):
     }
 
 
+@pytest.mark.slow
 def test_a_check_is_evaluated_for_every_partition_of_a_run_also_with_early_cut_off(warehouse):
     @partitioned_asset(
         partitions_def=DAYS,
@@ -651,6 +667,7 @@ def test_a_check_is_evaluated_for_every_partition_of_a_run_also_with_early_cut_o
     ]
 
 
+@pytest.mark.slow
 def test_a_check_of_a_step_that_fails_says_of_how_many_partitions_it_tells(warehouse):
     @partitioned_asset(
         partitions_def=DAYS, partition_expr="day", check_specs=[dg.AssetCheckSpec("soft", asset="checked")]
@@ -667,6 +684,7 @@ def test_a_check_of_a_step_that_fails_says_of_how_many_partitions_it_tells(wareh
     assert told(result) == {"soft": (True, 2, 3, None, "Evaluated for 2 of 5 partitions.")}
 
 
+@pytest.mark.slow
 def test_a_check_of_one_statement_tells_of_all_the_keys_that_it_computed(warehouse):
     @partitioned_asset(
         partitions_def=DAYS,

@@ -12,6 +12,9 @@ from marigold_assets import FencedPartitionIOManager, report
 from marigold_assets.asset import partitioned_asset
 from marigold_assets_tests.integration.conftest import RANGE_END, RANGE_START, failure_of
 
+pytestmark = pytest.mark.slow  # the quick tests have test_partitioned_asset.py
+
+
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-16")
 
 

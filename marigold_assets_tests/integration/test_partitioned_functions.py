@@ -17,6 +17,9 @@ from marigold_assets.errors import ConfigurationError
 from marigold_assets.one_key import PartitionContext
 from marigold_assets_tests.integration.conftest import failure_of
 
+pytestmark = pytest.mark.slow  # the quick tests have test_partitioned_asset.py
+
+
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-16")
 
 

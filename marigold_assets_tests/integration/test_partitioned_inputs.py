@@ -17,7 +17,7 @@ from marigold_assets import FencedPartitionIOManager
 from marigold_assets.asset import partitioned_asset
 from marigold_assets_tests.integration.conftest import failure_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:Class `MultiToSingleDimensionPartitionMapping`")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Class `MultiToSingleDimensionPartitionMapping`")]
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-16")
 REGIONS = dg.StaticPartitionsDefinition(["east", "north", "west"])

@@ -11,6 +11,9 @@ from marigold_assets.asset import partitioned_asset
 from marigold_assets_tests.integration.conftest import failure_of
 from marigold_assets_tests.integration.test_partitioned_asset import Shop, config, day, days, run
 
+pytestmark = pytest.mark.slow  # the quick tests have test_partitioned_asset.py
+
+
 FIVE = (day(1), day(5))
 
 

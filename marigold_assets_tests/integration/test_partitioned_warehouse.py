@@ -15,6 +15,9 @@ from marigold_assets import FencedPartitionResource
 from marigold_assets.asset import partitioned_asset
 from marigold_assets_tests.integration.conftest import failure_of
 
+pytestmark = pytest.mark.slow  # the quick tests have test_partitioned_asset.py
+
+
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-16")
 MANY = 5_000  # rows a day, more than DuckDB hands over at a time
 
