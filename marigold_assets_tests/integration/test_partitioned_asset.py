@@ -349,6 +349,7 @@ def test_sql_and_relations_give_what_frames_give_with_the_same_record(warehouse,
 
 
 @pytest.mark.parametrize("kind", [str, duckdb.DuckDBPyRelation])
+@pytest.mark.slow
 def test_a_statement_may_compute_many_keys_with_one_ledger_row_and_event_each(warehouse, kind):
     shop = SqlShop(kind, keys_per_statement=12)
     run(warehouse, shop.orders)
@@ -364,6 +365,7 @@ def test_a_statement_may_compute_many_keys_with_one_ledger_row_and_event_each(wa
 
 
 @pytest.mark.parametrize("kind", [str, duckdb.DuckDBPyRelation])
+@pytest.mark.slow
 def test_a_missing_input_is_refused_before_anything_is_written(warehouse, kind):
     shop = SqlShop(kind)
     run(warehouse, shop.orders, keys=(day(1), day(3)))
@@ -558,6 +560,7 @@ def test_an_input_that_another_io_manager_stores_may_be_of_any_type_and_is_no_re
     assert outcomes == ["swapped"] * 2 + ["confirmed"] * 2
 
 
+@pytest.mark.slow
 def test_another_config_is_another_input_for_early_cut_off(warehouse):
     calls = []
 
@@ -597,6 +600,7 @@ def test_a_later_asset_in_the_same_run_reads_what_was_built(warehouse):
     assert seen == [62]
 
 
+@pytest.mark.slow
 def test_own_checks_are_evaluated_key_by_key_and_a_failed_blocking_one_keeps_the_rows_out(warehouse):
     bad = set()
 
