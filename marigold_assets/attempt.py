@@ -18,6 +18,7 @@ from marigold_assets.stores.base import PartitionStore
 from marigold_assets.stores.duckdb import DuckDBStore
 
 PARTITION_TAG = "dagster/partition"
+BACKFILL_TAG = "dagster/backfill"
 RANGE_START_TAG = "dagster/asset_partition_range_start"
 WILL_RETRY_ON_FAILURE_TAG = "dagster/retry_on_asset_or_op_failure"
 _SHOWN_ASSETS = 3

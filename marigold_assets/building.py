@@ -22,11 +22,7 @@ from marigold_assets.calling import Returned, call
 from marigold_assets.errors import Where
 from marigold_assets.events import EventWriter
 from marigold_assets.inputs import look_up, look_up_elsewhere, refuse_missing
-from marigold_assets.model import (
-    InputPartition,
-    Receipt,
-    derive_swap_id,
-)
+from marigold_assets.model import InputPartition, LedgerEntry, Receipt, derive_swap_id
 from marigold_assets.past import Past
 from marigold_assets.recipe import Choices, Recipe
 from marigold_assets.standing import Standing
@@ -38,7 +34,6 @@ from marigold_assets.verdicts import Verdicts
 STALE_PAST = "marigold/stale_previous"
 _STANDING_AT_ONCE = 16  # partitions whose entries are looked at once more, just before they are reported
 _KEYS_A_LOOK = 256  # whose ledger entries are held at a time
-_REMEMBERED = 1_024  # partitions whose slices are kept at hand
 _OPEN_SECONDS = 0.5  # then others have their turn at the database; to open it takes about 0.03
 
 
@@ -97,8 +92,8 @@ class _Building:
 
     def _build_with_frames(self, keys: Sequence[str]) -> None:
         made: _Made | None = None
-        for key in keys:
-            if key in self._standing.settled or (made is None and self._report_standing(keys, key)):
+        for number, key in enumerate(keys):
+            if key in self._standing.settled or (made is None and self._report_standing(keys[number:])):
                 continue
             due = [] if made is None else list(made.keys)
             with (
@@ -108,9 +103,9 @@ class _Building:
                 if made is not None:
                     self._swap(opened, made)
                     made = None
-                with self._target.explained([key]):
-                    if self._report_standing(keys, key, opened):
+                    if self._report_standing(keys[number:], opened):
                         continue
+                with self._target.explained([key]):
                     arguments, inputs = self._read(opened, key)
             arguments |= self._load_elsewhere(key)
             with self._target.explained([key]):
@@ -162,7 +157,7 @@ class _Building:
             ):
                 until = time.monotonic() + _OPEN_SECONDS
                 while left and time.monotonic() < until:
-                    if left[0] in self._standing.settled or self._report_standing(left, left[0], opened):
+                    if left[0] in self._standing.settled or self._report_standing(left, opened):
                         left.pop(0)
                         continue
                     some = self._next_statement(left)
@@ -260,22 +255,22 @@ class _Building:
         for receipt in receipts:
             self._report(receipt, report.CONFIRMED if receipt.entry.confirmed else report.SWAPPED, made)
 
-    def _report_standing(self, keys: Sequence[str], key: str, store: DuckDBStore | None = None) -> bool:
-        """Report a partition that needs no work, if it is one, and some of the same kind behind it."""
-        if self._standing.entry_of(key) is None:
-            return False
-        some: list[str] = []
-        for one in keys[keys.index(key) :][:_STANDING_AT_ONCE]:
-            entry = self._standing.entry_of(one)
+    def _report_standing(self, ahead: Sequence[str], store: DuckDBStore | None = None) -> bool:
+        """Report the next partition if it needs no work, and some of the same kind behind it."""
+        entries: list[LedgerEntry] = []
+        for key in ahead[:_STANDING_AT_ONCE]:
+            entry = self._standing.entry_of(key)
             if entry is None:
                 break
-            some.append(one)
+            entries.append(entry)
             self._standing.note(entry, built=False)  # what is behind it in a chain is judged by it
-        with self._target.explained(some):
-            self._standing.refuse_overtaken(store or self._store, some)
-        for one in some:
-            entry = self._standing.entry_of(one)
-            if entry is not None and not self._standing.is_reported(entry):
+        if not entries:
+            return False
+        keys = [str(entry.partition_key) for entry in entries]
+        with self._target.explained(keys):
+            self._standing.refuse_overtaken(store or self._store, keys)
+        for entry in entries:
+            if not self._standing.is_reported(entry):
                 self._report(Receipt(entry=entry), report.UNCHANGED, None)
         return True
 

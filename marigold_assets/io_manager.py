@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
 from marigold_assets.attempt import (
+    BACKFILL_TAG,
     RunningAttempt,
     assets_of_step,
     begin_attempt,
@@ -24,8 +25,6 @@ from marigold_assets.attempt import (
 from marigold_assets.errors import ConfigurationError, UnsupportedTypeError, Where
 from marigold_assets.model import Attempt, Claim, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
 from marigold_assets.stores.duckdb import DuckDBStore
-
-BACKFILL_TAG = "dagster/backfill"
 
 
 class FencedPartitionIOManager(dg.ConfigurableIOManager):

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
 from marigold_assets.attempt import (
+    BACKFILL_TAG,
     RunningAttempt,
     assets_of_step,
     begin_attempt,
@@ -145,7 +146,7 @@ class FencedPartitionResource(DuckDBResource):
                 provenance=Provenance(
                     code_version=context.assets_def.specs_by_key[key].code_version,
                     step=str(context.op_execution_context.op_handle),
-                    backfill_id=context.run.tags.get("dagster/backfill"),
+                    backfill_id=context.run.tags.get(BACKFILL_TAG),
                 ),
                 options=partitions.swap_options(context.assets_def.specs_by_key[key].metadata, slices[0].where),
             )

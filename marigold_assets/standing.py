@@ -8,6 +8,7 @@ from functools import cached_property
 import dagster as dg
 
 from marigold_assets import report
+from marigold_assets.attempt import BACKFILL_TAG
 from marigold_assets.errors import FencedOutError
 from marigold_assets.inputs import Source, look_up
 from marigold_assets.lineage import first_restated, same_inputs
@@ -16,7 +17,6 @@ from marigold_assets.recipe import Choices
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.target import Target
 
-BACKFILL_TAG = "dagster/backfill"
 _FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 _ROOT_TAG = "dagster/root_run_id"
 _MOST_ANCESTORS = 100
@@ -47,6 +47,7 @@ class Standing:
         self._present: dict[Place, str | None] = {}
         self._failed_runs: frozenset[str] = frozenset()
         self._past: tuple[dict[str | None, LedgerEntry], dict[Place, str | None]] | None = None
+        self._step_outcomes: dict[tuple[str, str | None], bool] = {}
         self._has_warned = False
         self.settled: set[str] = set()
         self.built: set[str] = set()
@@ -212,10 +213,6 @@ class Standing:
                 one.status is not None and one.status.value == "SUCCESS" for one in stats
             )
         return self._step_outcomes[run_id, step]
-
-    @cached_property
-    def _step_outcomes(self) -> dict[tuple[str, str | None], bool]:
-        return {}
 
     def _is_failed(self, run_id: str) -> bool:
         run = self._context.instance.get_run_by_id(run_id)

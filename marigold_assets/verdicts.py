@@ -23,7 +23,7 @@ class Verdicts:
     """
 
     def __init__(self, specs: Mapping[str, dg.AssetCheckSpec], *, of: int) -> None:
-        self._specs, self._of, self._is_asked = specs, of, False
+        self._specs, self._of = specs, of
         self._evaluated: dict[str, int] = {}
         self._failed: dict[str, list[str]] = {}
         self._shown: dict[str, dg.AssetCheckResult] = {}
@@ -54,7 +54,6 @@ class Verdicts:
                     f"blocking check {name!r} failed: {result.description or dict(result.metadata)}",
                     remedy="correct the data or the code; the old rows are unchanged",
                 )
-
         if missing := sorted(self._specs.keys() - given):
             raise ConfigurationError(
                 f"the function returned no result of check {missing[0]!r}, which the asset declares",

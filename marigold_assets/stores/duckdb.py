@@ -247,8 +247,14 @@ class DuckDBStore(PartitionStore):
             return measure.content_hash(session, slice_, known, columns)
 
     def _known_columns(self, session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
-        """The columns of a table of which only text is made."""
-        return reading.known_columns(session, table, wanted)
+        """The columns of a table of which only text is made: looked up once an opening."""
+        watch = self._opening.watch
+        known = None if watch is None else watch.columns(table)
+        if known is None:
+            known = reading.known_columns(session, table, None)
+            if watch is not None:
+                watch.remember(table, known)
+        return reading.checked(known, table, wanted)
 
     def _entries(self, where: str, parameters: Sequence[Any]) -> tuple[LedgerEntry, ...]:
         if not self._connector.path.exists():
@@ -327,29 +333,6 @@ class KeptDuckDBStore(DuckDBStore):
     def __init__(self, opening: Opening) -> None:
         self._use(opening)
         self._marker = f"marigold_{uuid.uuid4().hex}"
-        self._columns: dict[str, tuple[Column, ...]] = {}
-
-    def swap(
-        self,
-        slices: Sequence[PartitionSlice],
-        rows: Rows,
-        *,
-        attempt: Attempt,
-        swap_id: str,
-        provenance: Provenance | None = None,
-        options: SwapOptions | None = None,
-    ) -> tuple[Receipt, ...]:
-        self._columns.pop(slices[0].table.key if slices else "", None)
-        receipts = super().swap(slices, rows, attempt=attempt, swap_id=swap_id, provenance=provenance, options=options)
-        if not receipts[0].replayed:
-            self._columns[slices[0].table.key] = receipts[0].entry.columns
-        return receipts
-
-    def _known_columns(self, session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
-        """The same, looked up once an opening."""
-        if table.key not in self._columns:
-            self._columns[table.key] = super()._known_columns(session, table, None)
-        return reading.checked(self._columns[table.key], table, wanted)
 
     def relation(
         self,

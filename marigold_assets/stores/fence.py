@@ -34,7 +34,7 @@ from marigold_assets.stores.session import FENCE_SCHEMA
 FORMAT = 2
 _OLDEST_FORMAT = 1
 
-_ROWS_A_STATEMENT = 1_000
+_MOST_PARAMETERS = 1_000
 Rows = list[tuple[Any, ...]]
 Execute = Callable[..., Rows]
 """Runs one statement to its end: ``execute(label, sql, parameters)``."""
@@ -147,7 +147,7 @@ class Keys:
         if list(keys) == [None]:
             return cls(condition="partition_key IS NULL", parameters=())
         named = [key for key in keys if key is not None]
-        if len(named) > _ROWS_A_STATEMENT:
+        if len(named) > _MOST_PARAMETERS:
             return cls(condition="partition_key IN (SELECT unnest(?::VARCHAR[]))", parameters=(named,))
         condition = f"partition_key IN ({', '.join('?' * len(named))})"
         return cls(condition=condition, parameters=tuple(named))
@@ -232,12 +232,12 @@ def raise_high_water(execute: Execute, slices: Sequence[PartitionSlice], attempt
         if later is not None and _is_later(later, attempt):
             raise _fenced_out(slice_, later, attempt)
     created = [slice_ for slice_ in slices if slice_.partition_key not in found]
-    for start in range(0, len(created), _ROWS_A_STATEMENT):
-        chunk = created[start : start + _ROWS_A_STATEMENT]
+    if created:
+        named, owners = [slice_.partition_key for slice_ in created], [slice_.owner for slice_ in created]
         execute(
             "create fence rows",
-            f"INSERT INTO {FENCE_SCHEMA}.fence VALUES {', '.join(['(?, ?, ?, ?, ?)'] * len(chunk))}",
-            [v for s in chunk for v in (table.key, s.partition_key, s.owner, attempt.token, attempt.run_id)],
+            f"INSERT INTO {FENCE_SCHEMA}.fence SELECT ?, unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), ?, ?",
+            [table.key, named, owners, attempt.token, attempt.run_id],
         )
 
 

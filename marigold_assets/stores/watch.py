@@ -141,8 +141,12 @@ class Watch:
             )
             self._held |= held
 
+    def remember(self, table: TableName, columns: tuple[Column, ...]) -> None:
+        """Note the columns that a table was seen to have."""
+        self._columns[table.key] = columns
+
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
-        """The columns that a table had when it was last swapped; the next swap sees whether it still has."""
+        """The columns that a table was last seen to have; the next swap sees whether it still has."""
         return self._columns.get(table.key)
 
     def forget(self, table: TableName) -> None:

@@ -48,24 +48,25 @@ def test_rows_that_went_are_built_again_and_a_chain_does_not_start_anew_upon_the
     assert totals(warehouse) == EXPECTED
 
 
-def test_a_run_that_insists_builds_also_what_a_failed_run_has_left(warehouse):
+def left_over(warehouse):
+    """A shop whose chain was cut short at day 4 by a failed run, and which would come through now."""
     shop = Shop()
     run(warehouse, shop.orders, keys=FIVE)
     shop.failing = {day(4)}
     balance(warehouse, shop, raise_on_error=False)
     shop.failing = set()
     shop.calls.clear()
+    return shop
+
+
+def test_a_run_that_insists_builds_also_what_a_failed_run_has_left(warehouse):
+    shop = left_over(warehouse)
     balance(warehouse, shop, choices=config(early_cutoff="off"))
     assert shop.called("balance") == days(1, 5)
 
 
 def test_what_a_failed_run_has_left_is_taken_up_once(warehouse):
-    shop = Shop()
-    run(warehouse, shop.orders, keys=FIVE)
-    shop.failing = {day(4)}
-    balance(warehouse, shop, raise_on_error=False)
-    shop.failing = set()
-    shop.calls.clear()
+    shop = left_over(warehouse)
     for expected in (days(4, 5), days(1, 5)):
         balance(warehouse, shop)
         assert shop.called("balance") == expected
