@@ -6,10 +6,12 @@ next. Where it wants SQL or relations, the database stays open for a moment and 
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -19,22 +21,26 @@ import pyarrow as pa
 from marigold_assets import dagster_internals, frames, report
 from marigold_assets.attempt import explained, owner_of
 from marigold_assets.calling import Returned, call
-from marigold_assets.errors import Where
+from marigold_assets.errors import MarigoldError, Where
 from marigold_assets.events import EventWriter
 from marigold_assets.inputs import look_up, look_up_elsewhere, refuse_missing
-from marigold_assets.model import InputPartition, LedgerEntry, Receipt, derive_swap_id
+from marigold_assets.model import InputPartition, LedgerEntry, PartitionSlice, Receipt, derive_swap_id
 from marigold_assets.past import Past
 from marigold_assets.recipe import Choices, Recipe
 from marigold_assets.standing import Standing
 from marigold_assets.stores.base import Query, Read, Rows
 from marigold_assets.stores.duckdb import DuckDBStore, KeptDuckDBStore
+from marigold_assets.stores.turn import Turn
 from marigold_assets.target import Target
 from marigold_assets.verdicts import Verdicts
 
 STALE_PAST = "marigold/stale_previous"
 _STANDING_AT_ONCE = 16  # partitions whose entries are looked at once more, just before they are reported
 _KEYS_A_LOOK = 256  # whose ledger entries are held at a time
-_OPEN_SECONDS = 0.5  # then others have their turn at the database; to open it takes about 0.03
+_KEYS_AN_OPENING = 150  # of which the fence is looked at once
+_MOST_READ_AHEAD = 256  # input partitions
+_QUICK_SECONDS = 0.01  # less than it takes to open a database by oneself
+_OPEN_SECONDS = 1.0  # then others have their turn at the database; to open it takes about 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,7 @@ class _Building:
         self._past = Past(target, self._standing, strict=choices.strict)
         self._keys_at_once = recipe.keys_per_statement if all(s.is_local for s in target.inputs) else 1
         self._events = EventWriter(context)
+        self._is_quick = False
         self.verdicts = Verdicts({spec.name: spec for spec in context.assets_def.check_specs}, of=len(target.keys))
 
     def run(self) -> None:
@@ -88,36 +95,65 @@ class _Building:
                     self._standing.look(block)
                 build(block)
 
-    # --- frames: the database is closed while the function runs --------------------------------------------------
+    # --- frames: the database is closed while the function runs, unless it is quick ------------------------------
 
     def _build_with_frames(self, keys: Sequence[str]) -> None:
         made: _Made | None = None
-        for number, key in enumerate(keys):
-            if key in self._standing.settled or (made is None and self._report_standing(keys[number:])):
-                continue
-            due = [] if made is None else list(made.keys)
-            with (
-                self._target.explained(due or [key]),
-                self._store.keep_open(self._attempt, [self._target.slice_of(one) for one in due]) as opened,
-            ):
-                if made is not None:
-                    self._swap(opened, made)
-                    made = None
+        with Turn(_OPEN_SECONDS) as turn:
+            for number, key in enumerate(keys):
+                if key in self._standing.settled:
+                    continue
+                with (
+                    self._target.explained([key] if made is None else made.keys),
+                    turn.working(partial(self._open, keys[number:], made), lasting=self._is_quick) as opened,
+                ):
+                    if made is not None:
+                        self._swap(opened, made)
+                        made = None
                     if self._report_standing(keys[number:], opened):
                         continue
+                    with self._target.explained([key]):
+                        arguments, inputs = self._read(opened, key)
+                arguments |= self._load_elsewhere(key)
                 with self._target.explained([key]):
-                    arguments, inputs = self._read(opened, key)
-            arguments |= self._load_elsewhere(key)
-            with self._target.explained([key]):
-                returned = self._call([key], arguments)
-                self.verdicts.add([key], returned.checks)
-                rows = frames.to_rows(returned.value, self._target.slice_of(key).where)
-                if isinstance(rows, Query):
-                    rows, inputs = self._reading_by_itself(key, rows, inputs)
-                made = _Made(keys=(key,), rows=rows, returned=returned, inputs=inputs)
-        if made is not None:
-            with self._target.explained(made.keys):
-                self._swap(self._store, made)
+                    returned = self._call_beside(turn, key, arguments)
+                    self.verdicts.add([key], returned.checks)
+                    rows = frames.to_rows(returned.value, self._target.slice_of(key).where)
+                    if isinstance(rows, Query):
+                        rows, inputs = self._reading_by_itself(key, rows, inputs)
+                    made = _Made(keys=(key,), rows=rows, returned=returned, inputs=inputs)
+            if made is not None:
+                with (
+                    self._target.explained(made.keys),
+                    turn.working(partial(self._open, [], made), lasting=False) as opened,
+                ):
+                    self._swap(opened, made)
+
+    def _open(self, ahead: Sequence[str], made: _Made | None) -> AbstractContextManager[KeptDuckDBStore]:
+        """Open the store for some keys, or just for the swap that is due if the function takes its time."""
+        soon = [*(made.keys if made is not None else ()), *(ahead[:_KEYS_AN_OPENING] if self._is_quick else ())]
+        return self._store.keep_open(
+            self._attempt,
+            [self._target.slice_of(key) for key in soon],
+            reads=self._reads_of(soon) if self._is_quick else (),
+            alone=not self._is_quick,
+        )
+
+    def _call_beside(self, turn: Turn, key: str, arguments: Mapping[str, Any]) -> Returned:
+        """Call the function, while the database stays open if it was quick before; that it is pure allows to repeat it.
+
+        It may open the database by itself, or start a program that does, and not be able to wait for its turn.
+        """
+        begun = time.perf_counter()
+        try:
+            returned = self._call([key], arguments)
+        except (duckdb.Error, subprocess.SubprocessError):
+            if not turn.is_open:
+                raise
+            turn.end()
+            returned = self._call([key], arguments)
+        self._is_quick = time.perf_counter() - begun < _QUICK_SECONDS
+        return returned
 
     def _read(self, opened: KeptDuckDBStore, key: str) -> tuple[dict[str, Any], tuple[InputPartition, ...]]:
         """What the function needs for one key, and which inputs it was read from, in one snapshot."""
@@ -150,10 +186,11 @@ class _Building:
     def _build_in_warehouse(self, keys: Sequence[str]) -> None:
         left = list(keys)
         while left:
-            soon = [self._target.slice_of(key) for key in left[: 4 * self._keys_at_once + 60]]
+            soon = left[: 4 * self._keys_at_once + _KEYS_AN_OPENING]
+            slices = [self._target.slice_of(key) for key in soon]
             with (
                 self._target.explained(left[:1]),
-                self._store.keep_open(self._attempt, soon, alone=False) as opened,
+                self._store.keep_open(self._attempt, slices, reads=self._reads_of(soon), alone=False) as opened,
             ):
                 until = time.monotonic() + _OPEN_SECONDS
                 while left and time.monotonic() < until:
@@ -167,6 +204,19 @@ class _Building:
                             continue
                         self._swap(opened, made)
                     del left[: len(some)]
+
+    def _reads_of(self, keys: Sequence[str]) -> list[PartitionSlice]:
+        """What lies in this database of what some partitions read, as far as it is worth being looked up ahead."""
+        found: dict[PartitionSlice, None] = {}
+        for key in keys:
+            if len(found) >= _MOST_READ_AHEAD:
+                break
+            try:
+                own = [s for source in self._target.sources if source.is_local for s in source.slices(key)]
+            except (MarigoldError, dg.DagsterError):  # which is raised again when it comes to that partition
+                break
+            found |= dict.fromkeys(own)
+        return list(found)
 
     def _next_statement(self, left: Sequence[str]) -> list[str]:
         """The keys that the next call of the function computes."""
@@ -187,16 +237,21 @@ class _Building:
             else source.load_elsewhere(keys[0])
             for source in self._target.inputs
         }
-        with opened.lent() if any(source.wants_relation for source in self._target.inputs) else nullcontext():
-            returned = self._call(keys, arguments)
-            if isinstance(returned.value, pa.RecordBatchReader):  # perhaps of the connection that is to swap
-                if len(keys) > 1:
-                    returned.value.close()
-                    self._give_up_many_keys(returned.value)
-                    return None
-                returned = replace(returned, value=frames.spooled(returned.value))
+        if any(source.wants_relation for source in self._target.inputs):
+            opened.find_frames(wanted=True)
+        returned = self._call(keys, arguments)
+        if isinstance(returned.value, pa.RecordBatchReader):  # perhaps of the connection that is to swap
+            if len(keys) > 1:
+                returned.value.close()
+                self._give_up_many_keys(returned.value)
+                return None
+            returned = replace(returned, value=frames.spooled(returned.value))
         query = opened.query_of(returned.value) if isinstance(returned.value, duckdb.DuckDBPyRelation) else None
-        rows = frames.to_rows(returned.value, self._target.slice_of(keys[0]).where) if query is None else query
+        if query is None:
+            rows = frames.to_rows(returned.value, self._target.slice_of(keys[0]).where)
+            opened.find_frames(wanted=False)
+        else:
+            rows = query
         if not isinstance(rows, Query):
             if len(keys) > 1:
                 self._give_up_many_keys(returned.value)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from typing import NewType
 
 from marigold_assets.errors import Where
@@ -18,6 +19,7 @@ FencingToken = NewType("FencingToken", int)
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
+@lru_cache(maxsize=4_096)  # asked of the same few names over and over
 def fold(name: str) -> str:
     """The identity of an identifier: databases fold its ASCII case and no other."""
     return name.translate(_ASCII_LOWER)

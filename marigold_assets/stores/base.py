@@ -134,7 +134,12 @@ class PartitionStore(ABC):
 
     @abstractmethod
     def keep_open(
-        self, attempt: Attempt, slices: Sequence[PartitionSlice] = (), *, alone: bool = True
+        self,
+        attempt: Attempt,
+        slices: Sequence[PartitionSlice] = (),
+        *,
+        reads: Sequence[PartitionSlice] = (),
+        alone: bool = True,
     ) -> AbstractContextManager[PartitionStore]:
         """Open the store once for several calls; other processes wait until the block ends.
 
@@ -143,6 +148,8 @@ class PartitionStore(ABC):
         Args:
             attempt: Who works with it.
             slices: What is about to be swapped, so that the fence is looked at once for all of it.
+            reads: What that is going to be computed from, in the same order, so that not every swap has to look its
+                inputs up by itself.
             alone: Whether no code of users runs meanwhile. Such code must not open the store by itself: in the thread
                 of the block that is refused.
 

@@ -144,7 +144,8 @@ class Connector:
         if not self.lock_path.parent.is_dir():  # or the lock would create it, and a mistyped path go unnoticed
             raise self._unavailable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
         refuse_waiting_for_oneself(self.lock_path)
-        lock = FileLock(self.lock_path, poll_interval=_QUEUE_POLL_SECONDS)
+        # A turn may be ended by another thread than that which has begun it.
+        lock = FileLock(self.lock_path, poll_interval=_QUEUE_POLL_SECONDS, thread_local=False)
         notice = _Notice(lambda: self._tell_waiting(deadline, self._current_holder()))
         try:
             with in_line(self._line_path, deadline, notice.due):

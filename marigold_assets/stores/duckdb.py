@@ -36,7 +36,7 @@ from marigold_assets.stores import fence, inputs, ledger, measure, reading, sql
 from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.location import Config
-from marigold_assets.stores.opening import Brief, Opening
+from marigold_assets.stores.opening import Brief, Kept, Opening
 from marigold_assets.stores.predicate import zone_of
 from marigold_assets.stores.session import BEGIN, FENCE_SCHEMA, Session, StatementObserver
 from marigold_assets.stores.stream import Stream
@@ -90,9 +90,14 @@ class DuckDBStore(PartitionStore):
 
     @contextmanager
     def keep_open(
-        self, attempt: Attempt, slices: Sequence[PartitionSlice] = (), *, alone: bool = True
+        self,
+        attempt: Attempt,
+        slices: Sequence[PartitionSlice] = (),
+        *,
+        reads: Sequence[PartitionSlice] = (),
+        alone: bool = True,
     ) -> Iterator[KeptDuckDBStore]:
-        watch = Watch(attempt=attempt, slices=tuple(slices))
+        watch = Watch(attempt=attempt, slices=tuple(slices), reads=tuple(reads))
         with self._opening.kept(watch, alone=alone) as opening:
             yield KeptDuckDBStore(opening)
 
@@ -235,8 +240,12 @@ class DuckDBStore(PartitionStore):
             has_ledger = session.has_fence or fence.exists(session.fenced)
             session.begin_reading()
             watch = self._opening.watch
-            held = {} if watch is None else watch.held_of(slices, lambda: fence.position(session.fenced))
-            return inputs.found(session, slices, has_ledger=has_ledger, held=held)
+            if watch is None or not watch.is_current(lambda: fence.position(session.fenced)):
+                return inputs.found(session, slices, has_ledger=has_ledger)
+            wanted = [*slices, *watch.reads_ahead(slices)]
+            found = inputs.found(session, wanted, has_ledger=has_ledger, held=watch.held)
+            watch.note(dict(zip(wanted, found, strict=True)))
+            return found[: len(slices)]
 
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         return self._entries("swap_id = ?", [swap_id])
@@ -247,7 +256,7 @@ class DuckDBStore(PartitionStore):
             return measure.content_hash(session, slice_, known, columns)
 
     def _known_columns(self, session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
-        """The columns of a table of which only text is made: looked up once an opening."""
+        """The columns of a table that is read: looked up once an opening."""
         watch = self._opening.watch
         known = None if watch is None else watch.columns(table)
         if known is None:
@@ -319,7 +328,7 @@ class DuckDBStore(PartitionStore):
         alone: bool = True,
     ) -> Iterator[tuple[Session, str, tuple[Any, ...]]]:
         with self._session_for(table, slices, alone=alone) as session:
-            known = reading.known_columns(session, table, columns)
+            known = self._known_columns(session, table, columns)
             yield session, *reading.selection(session, table, slices, columns, known)
 
 
@@ -330,8 +339,9 @@ class KeptDuckDBStore(DuckDBStore):
         opening: What keeps it open.
     """
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Kept) -> None:
         self._use(opening)
+        self._hold = opening.hold
         self._marker = f"marigold_{uuid.uuid4().hex}"
 
     def relation(
@@ -354,16 +364,23 @@ class KeptDuckDBStore(DuckDBStore):
                 return session.connection.from_arrow(rows)
             return session.relation("relation", f"SELECT * FROM ({query}) AS {self._marker}")  # noqa: S608 - quoted
 
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """While a function works with relations: as anywhere else, its queries find frames by their variable's name."""
+    @property
+    def is_resting(self) -> bool:
+        """Whether whoever keeps it open would close it for those who wait, though they were of the same thread."""
+        return self._hold.is_resting
+
+    @is_resting.setter
+    def is_resting(self, value: bool) -> None:
+        self._hold.is_resting = value
+
+    def find_frames(self, *, wanted: bool) -> None:
+        """Have queries find frames by their variable's name, or not.
+
+        A function that works with relations expects it. SQL that a swap runs must not, but for that of
+        :meth:`query_of`, which names none.
+        """
         with self._opening.reading() as session:
-            session.find_frames(wanted=True)
-        try:
-            yield
-        finally:
-            with self._opening.reading() as session:
-                session.find_frames(wanted=False)
+            session.find_frames(wanted=wanted)
 
     def query_of(self, relation: duckdb.DuckDBPyRelation) -> Query | None:
         """The SQL of a relation that was derived from :meth:`relation`, to be swapped without fetching its rows.

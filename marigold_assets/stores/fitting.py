@@ -76,6 +76,14 @@ class Fitting:
             doubtful=not isinstance(rows, pa.Table),
         )
 
+    def fits(self, table: Sequence[Column]) -> bool:
+        """Whether the rows fit a table as it is."""
+        try:
+            fit = alignment.align(table, self.source, where=self.slice_.where, evolve=self.evolve)
+        except SchemaMismatchError:
+            return False
+        return not fit.alters_table
+
     @property
     def _table(self) -> str:
         return self.session.name(self.slice_.table)
@@ -209,10 +217,7 @@ def _columns_of(session: Session, slice_: PartitionSlice, rows: Rows) -> tuple[C
     else:
         given = tuple(Column(name=f.name, type=str(f.type)) for f in rows.schema)
         alignment.refuse_unusable_names(given, where)  # DuckDB would give the second of two equal names another
-        session.register("marigold_shape", rows.schema.empty_table())
-        found = session.described("DESCRIBE SELECT * FROM marigold_shape")
-        session.unregister("marigold_shape")
-        pairs = zip(found, rows.schema, strict=True)
+        pairs = zip(session.columns_of_arrow(rows.schema), rows.schema, strict=True)
         found = tuple(Column(name=c.name, type=standin.with_nothing(c.type, f.type)) for c, f in pairs)
     alignment.refuse_unusable_names(found, where)
     return found

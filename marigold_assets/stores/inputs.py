@@ -37,7 +37,7 @@ def found(
             by_table.setdefault(slice_.table.key, []).append(slice_)
     keys = {own[0].table: [slice_.partition_key for slice_ in own] for own in by_table.values()}
     heads = ledger.head_contents(session.fenced, keys) if has_ledger and keys else {}
-    hashes = dict(held)
+    hashes = {slice_: held[slice_] for slice_ in slices if slice_ in held}
     for own in by_table.values():
         hashes |= _of_table(session, own, heads)
     return nothing(slices, hashes)

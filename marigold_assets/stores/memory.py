@@ -84,7 +84,12 @@ class MemoryStore(PartitionStore):
 
     @contextmanager
     def keep_open(
-        self, attempt: Attempt, slices: Sequence[PartitionSlice] = (), *, alone: bool = True
+        self,
+        attempt: Attempt,
+        slices: Sequence[PartitionSlice] = (),
+        *,
+        reads: Sequence[PartitionSlice] = (),
+        alone: bool = True,
     ) -> Iterator[MemoryStore]:
         kept = MemoryStore(observer=self._observe, same_storage_as=self)
         kept._is_kept = True

@@ -13,7 +13,7 @@ from marigold_assets.errors import ConfigurationError
 from marigold_assets.stores import fence
 from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.session import Session, StatementObserver
-from marigold_assets.stores.stream import held, is_pulled_under, waiting_for_oneself
+from marigold_assets.stores.stream import Hold, held, is_pulled_under, waiting_for_oneself
 from marigold_assets.stores.watch import Watch
 
 
@@ -82,17 +82,18 @@ class Brief(Opening):
     def kept(self, watch: Watch, *, alone: bool) -> Iterator[Kept]:
         """Keep the file open, and every other process out, until the block ends."""
         owner, lock = f"run {watch.attempt.run_id}", self.connector.lock_path
-        with self.connector.write(owner, alone=alone) as connection, held(lock):
+        with self.connector.write(owner, alone=alone) as connection, held(lock) as hold:
             session = Session(connection, self.observer)
             with self._translated():
                 session.write_often()
                 fence.ensure_tables(session.fenced)
                 session.has_fence = True
-            opening = Kept(self.connector, session, watch)
+            opening = Kept(self.connector, session, watch, hold)
             try:
                 yield opening
             finally:
                 opening.is_closed = True
+                session.close()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -116,11 +117,13 @@ class Kept(Opening):
         connector: What has opened the file.
         session: The session, whose connection somebody else closes.
         watch: What is known of the fence.
+        hold: The lock that is held meanwhile.
     """
 
-    def __init__(self, connector: Connector, session: Session, watch: Watch) -> None:
+    def __init__(self, connector: Connector, session: Session, watch: Watch, hold: Hold) -> None:
         super().__init__(connector, None)
         self._session = session
+        self.hold = hold
         self.watch = watch
         self._guard = threading.RLock()  # a connection knows one transaction
         self._is_busy = False

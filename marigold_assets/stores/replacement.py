@@ -7,7 +7,7 @@ If a row given is not found in a slice, it lies outside, and everything is rolle
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
@@ -52,6 +52,7 @@ class Replacement:
         selection: How to select the rows for them.
         is_new: Whether the table was made for these rows.
         reading: Called just before a row is read.
+        is_staged: Whether the rows of a query have been computed already.
     """
 
     session: Session
@@ -64,7 +65,7 @@ class Replacement:
     condition: Predicate
     is_new: bool
     reading: Callable[[], None]
-    _is_staged: bool = field(default=False, init=False)
+    is_staged: bool
 
     def carry_out(self) -> list[Replaced]:
         """Replace the rows, of all slices or of those in which they differ; one result a slice.
@@ -144,18 +145,18 @@ class Replacement:
 
     @property
     def _from(self) -> str:
-        if isinstance(self.rows, Query) and not self._is_staged:
+        if isinstance(self.rows, Query) and not self.is_staged:
             return f"({self.rows.sql.rstrip().rstrip(';')}\n)"
         return SOURCE
 
     def _stage_if_circular(self) -> None:
         """Run a query before the rows are deleted that it may read, whatever way it names their table."""
-        if not isinstance(self.rows, Query):
+        if not isinstance(self.rows, Query) or self.is_staged:
             return
         table = self.slices[0].table
         is_said = any(read.slice_.table.key == table.key for own in self.rows.reads.values() for read in own)
         if is_said or self.session.may_read(self.rows.sql, table):
-            self._is_staged = True
+            self.is_staged = True
             self.session.stage("stage", SOURCE, self.rows.sql)
 
     def _insert(self, target: str) -> int:

@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from marigold_assets import fingerprint
 from marigold_assets.errors import ConfigurationError
@@ -31,6 +32,7 @@ _INSTANTS = """(SELECT unnest(generate_series(TIMESTAMPTZ '2023-12-30 00:00:00+0
     TIMESTAMPTZ '2025-01-03 00:00:00+00', INTERVAL 7 HOUR)) AS marigold_at)"""
 _NAMES_ITS_ZONE = re.compile(r"\bAT\s+TIME\s+ZONE\b|\btimezone\s*\(", re.IGNORECASE)
 _SAMPLE_ROWS = 1_000
+_STRING = re.compile(r"'(?:[^']|'')*'")
 _GOLDEN = (
     *("0", "1", "-1", "127::TINYINT", "9223372036854775807", "1.5::DOUBLE", "-0.0::DOUBLE", "'NaN'::DOUBLE"),
     *("12.34::DECIMAL(9,2)", "''", "'marigold'", "'naïve-日本'", "true", "NULL", "DATE '2024-02-29'"),
@@ -51,10 +53,13 @@ class Session:
         self.connection = connection
         self._observer = observer
         self._zone: str | None = None
+        self._finds_frames: bool | None = None
         self._explains_all = False
         self._in_transaction = False
         self._registered: set[str] = set()
         self._staged: set[str] = set()
+        self._understood: set[str] = set()
+        self._columns_of_arrow: dict[pa.Schema, tuple[Column, ...]] = {}
         self.is_snapshot = False
         self.has_fence = False  # known to have the fence tables, in the present format
 
@@ -82,6 +87,21 @@ class Session:
         """Keep the rows of a query in a temporary table, until :meth:`tidy` at the latest."""
         self._staged.add(name)
         self.execute(label, f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
+
+    def stage_query(self, label: str, name: str, query: str) -> tuple[Column, ...] | None:
+        """The same for text of users; it is parsed once, and only run if nothing comes of it but one query.
+
+        Returns:
+            The columns of its rows, or ``None`` if it is something else.
+        """
+        self._observe(label)
+        staged = f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {sql.subquery(query)}"
+        statements = self.connection.extract_statements(staged)
+        if len(statements) != 1 or not sql.is_query(query):
+            return None
+        self._staged.add(name)
+        self.connection.execute(statements[0])
+        return self._bound(f"FROM temp.{name}")
 
     def tidy(self) -> None:
         """Leave nothing of what was done to whoever works with the connection next: no transaction, view or table."""
@@ -141,13 +161,15 @@ class Session:
 
     def configure(self, timezone: str) -> None:
         """Fix what would otherwise depend on the machine: the session's zone, and Python variables seen as tables."""
-        if self._zone is None:
-            self.connection.execute("SET python_enable_replacements = false")
+        if self._finds_frames is None:
+            self.find_frames(wanted=False)
         self._set_zone(timezone)
 
     def find_frames(self, *, wanted: bool) -> None:
         """Have queries see Python variables as tables, or not."""
-        self.connection.execute(f"SET python_enable_replacements = {str(wanted).lower()}")
+        if wanted != self._finds_frames:
+            self.connection.execute(f"SET python_enable_replacements = {str(wanted).lower()}")
+            self._finds_frames = wanted
 
     @property
     def zone(self) -> str:
@@ -194,21 +216,38 @@ class Session:
 
         On another connection also because a failure would abort the transaction of this one.
         """
-        with self.connection.cursor() as other:
-            [(database,)] = other.execute("SELECT current_database()").fetchall()
-            if database != self._database:
-                other.execute(f"USE {sql.identifier(self._database)}")
-            other.execute("SET python_enable_replacements = false")
+        alike = _STRING.sub("", query)  # but for the keys, the same as that of the partition before
+        if alike not in self._understood:
             try:
-                other.execute(f"DESCRIBE {query}")
+                self._elsewhere.execute(f"DESCRIBE {query}")
             except duckdb.Error:
                 return False
+            self._understood.add(alike)
         return True
+
+    @cached_property
+    def _elsewhere(self) -> duckdb.DuckDBPyConnection:
+        other = self.connection.cursor()
+        other.execute(f"USE {sql.identifier(self._database)}; SET python_enable_replacements = false")
+        return other
+
+    def close(self) -> None:
+        """Close what was opened beside the connection."""
+        if "_elsewhere" in self.__dict__:
+            self._elsewhere.close()
 
     def marked_columns(self, table: TableName) -> frozenset[str]:
         """The columns of a table whose type is a stand-in (see :mod:`marigold_assets.stores.standin`)."""
         rows = self.execute("describe", f"DESCRIBE {self.name(table)}")
         return frozenset(row[0] for row in rows if row[4] == "NULL")
+
+    def columns_of_arrow(self, schema: pa.Schema) -> tuple[Column, ...]:
+        """The columns that Arrow data of a schema have for the database; the same for every partition of an asset."""
+        if schema not in self._columns_of_arrow:
+            self.register("marigold_shape", schema.empty_table())
+            self._columns_of_arrow[schema] = self.described("DESCRIBE SELECT * FROM marigold_shape")
+            self.unregister("marigold_shape")
+        return self._columns_of_arrow[schema]
 
     def described(self, statement: str) -> tuple[Column, ...]:
         """The columns that a DESCRIBE statement lists."""

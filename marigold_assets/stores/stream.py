@@ -68,18 +68,27 @@ def is_pulled_under(lock: Path) -> bool:
 
 
 @dataclass(slots=True)
-class _Hold:
+class Hold:
+    """A lock that a thread holds, so that the same thread must not wait for it.
+
+    Attributes:
+        lock: The lock.
+        over: Whether it is held no longer.
+        is_resting: Whether it would be given back to whoever waits for it.
+    """
+
     lock: Path
     over: bool = False
+    is_resting: bool = False
 
 
 @contextmanager
-def held(lock: Path) -> Iterator[None]:
+def held(lock: Path) -> Iterator[Hold]:
     """Mark a lock as held by this thread for as long as the block lasts, even if another thread ends it."""
-    hold = _Hold(lock)
+    hold = Hold(lock)
     _pulling.holds = [*_holds(), hold]
     try:
-        yield
+        yield hold
     finally:
         hold.over = True
 
@@ -90,7 +99,7 @@ def refuse_waiting_for_oneself(lock: Path) -> None:
     Raises:
         ConfigurationError: It is.
     """
-    if is_pulled_under(lock) or any(hold.lock == lock for hold in _holds()):
+    if is_pulled_under(lock) or any(hold.lock == lock and not hold.is_resting for hold in _holds()):
         raise waiting_for_oneself()
 
 
@@ -103,7 +112,7 @@ def waiting_for_oneself() -> ConfigurationError:
     )
 
 
-def _holds() -> list[_Hold]:
+def _holds() -> list[Hold]:
     return [hold for hold in getattr(_pulling, "holds", ()) if not hold.over]
 
 

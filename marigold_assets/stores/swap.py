@@ -50,8 +50,8 @@ class CommitFailedError(Exception):
         self.original = original
 
 
-class _TableChangedError(Exception):
-    """The table is not what the opening remembers."""
+class _NotAsRememberedError(Exception):
+    """The table is not what the opening remembers, or the rows are not like those before."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,12 +90,20 @@ class SwapJob:
         """
         if not session.has_fence:
             fence.ensure_tables(session.fenced)
+        table = self.slices[0].table
+        if watch is not None and self._is_small_query and watch.expects_few_rows(table):
+            try:
+                watch.begin()
+                return self._replace(session, None, watch)
+            except _NotAsRememberedError:
+                session.execute("give up", "ROLLBACK")
+                watch.look_first(table)
         try:
             return self._run(session, watch)
-        except _TableChangedError:
+        except _NotAsRememberedError:
             session.execute("give up", "ROLLBACK")
             if watch is not None:
-                watch.forget(self.slices[0].table)
+                watch.forget(table)
             return self._run(session, watch)
 
     def _run(self, session: Session, watch: Watch | None) -> tuple[Receipt, ...]:
@@ -115,6 +123,33 @@ class SwapJob:
     def _begin_reading(self) -> None:
         self.consumed = isinstance(self.rows, pa.RecordBatchReader)
 
+    @property
+    def _is_small_query(self) -> bool:
+        return isinstance(self.rows, Query) and self.options.cut_off is CutOff.OFF
+
+    def _stage(self, session: Session, watch: Watch | None) -> Fitting:
+        """Compute the rows of a query first, and look then: cheaper for few rows, as long as they fit the table.
+
+        Raises:
+            _NotAsRememberedError: They have to be looked at before anything is done.
+        """
+        known = watch.columns(self.slices[0].table) if watch is not None else None
+        if known is None or not isinstance(self.rows, Query):
+            raise _NotAsRememberedError
+        try:
+            source = session.stage_query("stage", SOURCE, self.rows.sql)
+        except duckdb.Error:  # which is raised again, and told apart, when the query is looked at
+            raise _NotAsRememberedError from None
+        if source is None:
+            raise _NotAsRememberedError
+        fitting = Fitting(
+            session=session, slice_=self.slices[0], source=source, evolve=self.options.evolve, doubtful=True
+        )
+        fitting.known = known
+        if not fitting.fits(known):
+            raise _NotAsRememberedError
+        return fitting
+
     def _inputs(self, session: Session, watch: Watch | None) -> Mapping[str | None, tuple[InputPartition, ...]]:
         """What the rows of each slice are computed from, by partition key: as it is in the transaction of the swap.
 
@@ -126,15 +161,20 @@ class SwapJob:
         slices = list(dict.fromkeys(read.slice_ for own in wanted.values() for read in own))
         if not slices:
             return {}
-        held = {} if watch is None else {s: watch.held[s] for s in slices if s in watch.held}
-        found = dict(zip(slices, inputs.found(session, slices, held=held), strict=True))
+        ahead = [] if watch is None else watch.reads_ahead(slices)
+        held = {} if watch is None else watch.held
+        found = dict(zip([*slices, *ahead], inputs.found(session, [*slices, *ahead], held=held), strict=True))
+        if watch is not None:
+            watch.note(found)
         for slice_ in self.slices:
             for read in wanted[slice_.partition_key]:
                 if read.required and found[read.slice_].content_hash is None:
                     raise _missing(slice_, found[read.slice_])
         return {key: tuple(found[read.slice_] for read in own) for key, own in wanted.items()}
 
-    def _replace(self, session: Session, fitting: Fitting, watch: Watch | None) -> tuple[Receipt, ...]:
+    def _replace(self, session: Session, fitting: Fitting | None, watch: Watch | None) -> tuple[Receipt, ...]:
+        """Swap and commit; without a ``fitting``, rows of a query are computed first."""
+        is_staged = fitting is None
         session.execute("begin", BEGIN)
         first_position = fence.touch_counter(session.fenced, len(self.slices))
         last_position = first_position + len(self.slices) - 1
@@ -149,11 +189,12 @@ class SwapJob:
         if replayed:
             return self.receipts_of(replayed, replayed_now=True)
         inputs = self._inputs(session, watch)
+        fitting = fitting or self._stage(session, watch)
         if fitting.is_new and self.options.cut_off is CutOff.VERIFY:
             raise content_differs(self.slices[0], stored=None, given=None)
         columns = fitting.ensure_table()
         if fitting.known is not None and fitting.known != columns:
-            raise _TableChangedError
+            raise _NotAsRememberedError
         selection = fitting.selection(columns)
         types = session.expression_types(self.slices, columns)
         self._refuse_equal_keys(session, types)
@@ -168,6 +209,7 @@ class SwapJob:
             condition=predicate(self.slices, types),
             is_new=fitting.is_new,
             reading=self._begin_reading,
+            is_staged=is_staged,
         ).carry_out()
         entries = self._entries(first_position, columns, replaced, inputs)
         ledger.append(session.fenced, session.connection, entries)
@@ -177,7 +219,7 @@ class SwapJob:
             raise CommitFailedError(error) from None
         if watch is not None:
             held = {slice_: entry.content_hash for slice_, entry in zip(self.slices, entries, strict=True)}
-            watch.committed(self.swap_id, columns, held)
+            watch.committed(self.swap_id, columns, held, sum(entry.row_count for entry in entries))
         return tuple(
             Receipt(entry=entry, query=_query(session, slice_, types, columns))
             for slice_, entry in zip(self.slices, entries, strict=True)

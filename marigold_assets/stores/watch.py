@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from marigold_assets.model import Attempt, Column, PartitionSlice, TableName
+from marigold_assets.model import Attempt, Column, InputPartition, PartitionSlice, TableName
 from marigold_assets.stores import fence
 from marigold_assets.stores.session import FENCE_SCHEMA
 
 _Slot = tuple[str, str, str | None]
+_FEW_ROWS = 122_880  # one row group of DuckDB: to write that once more takes less time than to look before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +40,19 @@ class Watch:
     Attributes:
         attempt: The attempt that it was opened for.
         slices: What that is about to swap.
+        reads: What the rows of those are going to be computed from, in the same order.
     """
 
     attempt: Attempt
     slices: tuple[PartitionSlice, ...]
+    reads: tuple[PartitionSlice, ...] = ()
     _seen: _Sight = field(default_factory=_Sight, init=False)
     _pending: _Sight | None = field(default=None, init=False)
     _columns: dict[str, tuple[Column, ...]] = field(default_factory=dict, init=False)
+    _rows: dict[str, int] = field(default_factory=dict, init=False)
+    _surprising: set[str] = field(default_factory=set, init=False)
     _held: dict[PartitionSlice, str] = field(default_factory=dict, init=False)
+    _many_ahead: int = field(default=1, init=False)
 
     def admits(self, first_position: int, attempt: Attempt, slices: Sequence[PartitionSlice]) -> bool:
         """Whether an attempt may write slices, with their marks raised, since nothing has changed.
@@ -69,21 +75,37 @@ class Watch:
 
     @property
     def held(self) -> Mapping[PartitionSlice, str]:
-        """The content hashes of slices that this opening has swapped, and nobody else since.
+        """The content hashes of slices that this opening has swapped or looked up, and nobody has written since.
 
         For a transaction that was just told whether it is admitted.
         """
         return self._held
 
-    def held_of(self, slices: Sequence[PartitionSlice], position: Callable[[], int]) -> Mapping[PartitionSlice, str]:
-        """The same of some slices, for a transaction that only reads.
+    def is_current(self, position: Callable[[], int]) -> bool:
+        """Whether what is :attr:`held` is so, for a transaction that only reads.
 
         Args:
-            slices: The slices.
             position: Finds out where the counter stands.
         """
-        held = {slice_: self._held[slice_] for slice_ in slices if slice_ in self._held}
-        return held if held and position() == self._seen.position else {}
+        return bool(self._held or self.reads) and self._seen.position >= 0 and position() == self._seen.position
+
+    def reads_ahead(self, slices: Sequence[PartitionSlice]) -> list[PartitionSlice]:
+        """What is worth being looked up together with some slices that are read, since it will be read next.
+
+        Twice as much every time, so that little is in vain where an opening ends early; and nothing that the attempt
+        writes itself meanwhile.
+        """
+        unknown = [slice_ for slice_ in slices if slice_ not in self._held]
+        if not unknown or not self.reads:
+            return []
+        own, wanted = {_slot(slice_) for slice_ in self.slices}, set(slices)
+        left = [s for s in self.reads if s not in self._held and s not in wanted and _slot(s) not in own]
+        self._many_ahead *= 2
+        return left[: self._many_ahead]
+
+    def note(self, found: Mapping[PartitionSlice, InputPartition]) -> None:
+        """Note what slices hold, in a transaction that was admitted; of what holds nothing, nothing is known."""
+        self._held |= {slice_: one.content_hash for slice_, one in found.items() if one.content_hash is not None}
 
     def has_committed(self, swap_id: str) -> bool:
         """Whether the run has committed anything under a swap id, as long as nothing has changed."""
@@ -125,15 +147,20 @@ class Watch:
         """Forget what a transaction has seen that was rolled back."""
         self._pending = None
 
-    def committed(self, swap_id: str, columns: tuple[Column, ...], held: Mapping[PartitionSlice, str]) -> None:
+    def committed(
+        self, swap_id: str, columns: tuple[Column, ...], held: Mapping[PartitionSlice, str], rows: int
+    ) -> None:
         """Note that a transaction has committed.
 
         Args:
             swap_id: Its swap.
             columns: The columns of the table.
             held: The content hash of every slice that it has swapped.
+            rows: How many rows these hold.
         """
-        self._columns |= {slice_.table.key: columns for slice_ in held}
+        for slice_ in held:
+            self._columns[slice_.table.key] = columns
+            self._rows[slice_.table.key] = rows
         pending, self._pending = self._pending, None
         if pending is not None:
             self._seen = _Sight(
@@ -148,6 +175,16 @@ class Watch:
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
         """The columns that a table was last seen to have; the next swap sees whether it still has."""
         return self._columns.get(table.key)
+
+    def expects_few_rows(self, table: TableName) -> bool:
+        """Whether the last swap of a table was small, and no rows came yet that have to be looked at before."""
+        is_known = table.key in self._columns and table.key not in self._surprising
+        return is_known and self._rows.get(table.key, _FEW_ROWS + 1) <= _FEW_ROWS
+
+    def look_first(self, table: TableName) -> None:
+        """Expect nothing of the rows for a table any more."""
+        self.forget(table)
+        self._surprising.add(table.key)
 
     def forget(self, table: TableName) -> None:
         """Forget a table: it is another one now."""

@@ -285,10 +285,11 @@ def test_nothing_of_a_swap_is_left_to_the_next(duck, path, attempt):
             kept.swap([slice_of("a")], Query(sql="FROM marigold_rows"), attempt=attempt, swap_id="leaked")
 
 
-SMALL_SWAP = [
-    *("describe", "begin", "touch counter", "describe", "explain", "delete", "insert", "measure"),
-    *("append to ledger", "commit"),
-]
+REPLACED = ["delete", "insert", "measure", "append to ledger", "commit"]
+SMALL_SWAP = {
+    "SQL": ["begin", "touch counter", "stage", "describe", "describe", *REPLACED],
+    "rows": ["begin", "touch counter", "describe", *REPLACED],
+}
 
 
 def chained(key, previous):
@@ -350,6 +351,109 @@ def test_a_swap_that_was_rolled_back_is_not_remembered_as_held(duck, attempt):
         assert kept.inputs([slice_of("a")])[0].content_hash == receipt.entry.content_hash
 
 
+INPUTS = [replace(slice_of(key), table=TableName(schema="sales", name="raw"), owner="raw") for key in "abcdefgh"]
+
+
+def computed(source):
+    """A partition that is computed from one of another table."""
+    key = source.partition_key
+    sql = f"SELECT key, value + 1 AS value FROM sales.raw WHERE key = '{key}'"
+    return Query(sql=sql, reads={key: (Read(slice_=source),)})
+
+
+@pytest.fixture
+def inputs(duck, attempt):
+    rows = table_of([{"key": one.partition_key, "value": 1} for one in INPUTS])
+    return {r.entry.partition_key: r.entry for r in duck.swap(INPUTS, rows, attempt=attempt, swap_id="inputs")}
+
+
+def test_what_will_be_read_next_is_looked_up_together_and_more_of_it_each_time(path, attempt, inputs):
+    labels, looked_at = [], []
+    slices = [slice_of(one.partition_key) for one in INPUTS]
+    store = DuckDBStore(str(path), observer=labels.append)
+    with store.keep_open(attempt, slices, reads=INPUTS) as kept:
+        for source in INPUTS:
+            labels.clear()
+            [receipt] = kept.swap(
+                [slice_of(source.partition_key)], computed(source), attempt=attempt, swap_id=source.partition_key
+            )
+            looked_at.append("read heads" in labels)
+            [found] = receipt.entry.provenance.inputs
+            assert found.content_hash == inputs[source.partition_key].content_hash
+    assert looked_at == [True, False, False, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("within", ["swap", "look-up"])
+def test_what_was_looked_up_ahead_is_forgotten_after_somebody_else_has_written(duck, attempt, rival, inputs, within):
+    slices = [slice_of(one.partition_key) for one in INPUTS]
+    with duck.keep_open(attempt, slices, reads=INPUTS) as kept:
+        kept.swap([slices[0]], computed(INPUTS[0]), attempt=attempt, swap_id="1")
+        assert kept.inputs([INPUTS[1]])[0].content_hash == inputs["b"].content_hash
+        rival.execute("UPDATE marigold.counter SET last_position = last_position + 1")
+        rival.execute("UPDATE sales.raw SET value = 7 WHERE key = 'b'; INSERT INTO sales.raw VALUES ('b', 8)")
+        if within == "swap":
+            [receipt] = kept.swap([slices[1]], computed(INPUTS[1]), attempt=attempt, swap_id="2")
+            [found] = receipt.entry.provenance.inputs
+        else:
+            [found] = kept.inputs([INPUTS[1]])
+        assert found.content_hash == kept.content_hash(INPUTS[1]) != inputs["b"].content_hash
+
+
+REFUSED = {
+    "two statements": "SELECT 'a' AS key, 1::BIGINT AS value; DROP TABLE sales.daily",
+    "one that closes the brackets": "SELECT 'a' AS key, 1::BIGINT AS value); DROP TABLE sales.daily; SELECT (1",
+    "no query": "DELETE FROM sales.daily",
+    "not SQL": "SELECT FROM WHERE",
+    "of nothing": "SELECT key, value FROM sales.nothing",
+    "that fails": "SELECT 'a' AS key, error('no such thing')::BIGINT AS value",
+    "without a column": "SELECT 'a' AS key",
+    "with another column": "SELECT 'a' AS key, 1::BIGINT AS value, 2 AS other",
+    "with a column twice": "SELECT 'a' AS key, 1::BIGINT AS value, 2 AS value",
+    "of another kind": "SELECT 'a' AS key, DATE '2024-01-01' AS value",
+    "that loses something": "SELECT 'a' AS key, 1.5 AS value",
+    "outside": "SELECT 'z' AS key, 1::BIGINT AS value",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED.keys())
+def test_sql_is_refused_in_the_same_words_after_other_swaps_of_an_opening(duck, attempt, text):
+    """There it is computed first, and looked at only then."""
+    with pytest.raises(MarigoldError) as first:
+        duck.swap([slice_of("a")], Query(sql=text), attempt=attempt, swap_id="1")
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        kept.swap([slice_of("b")], Query(sql="SELECT 'b' AS key, 7::BIGINT AS value"), attempt=attempt, swap_id="2")
+        before = kept.read(TABLE).to_pylist()
+        with pytest.raises(MarigoldError) as later:
+            kept.swap([slice_of("a")], Query(sql=text), attempt=attempt, swap_id="3")
+        assert str(later.value) == str(first.value)
+        assert type(later.value) is type(first.value)
+        assert kept.read(TABLE).to_pylist() == before
+        kept.swap([slice_of("b")], Query(sql="SELECT 'b' AS key, 8::BIGINT AS value"), attempt=attempt, swap_id="4")
+
+
+FITTED = {
+    "NULL": ("SELECT 'a' AS key, NULL AS value", False, [None]),
+    "narrower": ("SELECT 'a' AS key, 7::TINYINT AS value", False, [7]),
+    "in another order": ("SELECT 7::BIGINT AS value, 'a' AS key", False, [7]),
+    "spelled otherwise": ("SELECT 7::BIGINT AS VALUE, 'a' AS Key", False, [7]),
+    "nothing": ("SELECT 'a' AS key, 7::BIGINT AS value WHERE false", False, []),
+    "its own rows": ("SELECT key, value + 10 AS value FROM sales.daily WHERE key = 'a'", False, [11, 12]),
+    "wider": ("SELECT 'a' AS key, 7::HUGEINT AS value", True, [7]),
+    "one column more": ("SELECT 'a' AS key, 7::BIGINT AS value, 8 AS more", True, [7]),
+}
+
+
+@pytest.mark.parametrize(("text", "evolve", "values"), FITTED.values(), ids=FITTED.keys())
+def test_sql_is_fitted_to_its_table_after_other_swaps_of_an_opening(duck, attempt, text, evolve, values):
+    options = SwapOptions(evolve=evolve)
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        kept.swap([slice_of("b")], Query(sql="SELECT 'b' AS key, 7::BIGINT AS value"), attempt=attempt, swap_id="1")
+        [receipt] = kept.swap([slice_of("a")], Query(sql=text), attempt=attempt, swap_id="2", options=options)
+        assert kept.read(TABLE, [slice_of("a")])["value"].to_pylist() == values
+        assert receipt.entry.content_hash == kept.content_hash(slice_of("a"))
+        assert receipt.entry.columns == kept.columns(TABLE)
+
+
 @pytest.mark.parametrize("filled", [True, False])
 def test_the_fence_is_looked_at_once_an_opening(path, duck, draw, filled):
     """After its first swap, a small one is ten statements."""
@@ -363,10 +467,11 @@ def test_the_fence_is_looked_at_once_an_opening(path, duck, draw, filled):
             query = Query(sql=f"SELECT '{key}' AS key, 7::BIGINT AS value")
             kept.swap([slice_of(key)], query, attempt=attempt, swap_id=key)
             assert ("read claims" in labels) == (key == "a")
-        assert labels == SMALL_SWAP
-        labels.clear()
-        swap(kept, attempt, {"a": [5]}, swap_id="rows")
-        assert labels == [label for label in SMALL_SWAP if label != "explain"]
+        assert labels == SMALL_SWAP["SQL"]
+        for number in (1, 2):
+            labels.clear()
+            swap(kept, attempt, {"a": [5]}, swap_id=f"rows {number}")
+        assert labels == SMALL_SWAP["rows"]
     assert [entry.token for entry in duck.heads(TABLE).values()] == [attempt.token] * 3
     with duckdb.connect(str(path)) as connection:
         marks = connection.execute("SELECT partition_key, high_water FROM marigold.fence ORDER BY ALL").fetchall()
