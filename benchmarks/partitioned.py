@@ -21,7 +21,7 @@ from benchmarks import days as shop
 from benchmarks.days import CHAIN, INDEPENDENT, PANDAS, RELATION, SQL
 from benchmarks.measuring import Figure, milliseconds, noise
 from benchmarks.memory import peak_mb
-from marigold_assets import building
+from marigold_assets import building, target
 from marigold_assets.events import EventWriter
 from marigold_assets.stores.duckdb import DuckDBStore
 
@@ -284,9 +284,9 @@ def _resolving(database: Path, instance: dg.DagsterInstance) -> Figure:
     clock = Clock()
 
     def resolve(step: Any) -> None:
-        for key in step._keys:
-            step._slice(key)
-            for source in step._sources:
+        for key in step._target.keys:
+            step._target.slice_of(key)
+            for source in step._target.sources:
                 source.slices(key)
 
     def keys_of(context: dg.AssetExecutionContext) -> list[str]:
@@ -297,9 +297,9 @@ def _resolving(database: Path, instance: dg.DagsterInstance) -> Figure:
     keys = shop.definition_of(_MANY_KEYS).get_partition_keys()
     made = shop.asset_of(CHAIN, SQL, days=_MANY_KEYS, name="many_keys")
     with ExitStack() as until_done:
-        until_done.enter_context(_replaced(building, "_keys_of", keys_of))
+        until_done.enter_context(_replaced(target, "_keys_of", keys_of))
         until_done.enter_context(_replaced(building._Building, "run", resolve))
-        for owner, name in ((building, "_keys_of"), (building, "Windows"), (building._Building, "run")):
+        for owner, name in ((target, "_keys_of"), (target, "Windows"), (building._Building, "run")):
             until_done.enter_context(clock.watching(owner, name, name))
         shop.materialize(made, database, instance, keys=keys[:2])
     named = {"_keys_of": "keys", "Windows": "windows", "run": "slices and input partitions"}

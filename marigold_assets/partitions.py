@@ -98,9 +98,8 @@ def slices_of_keys(
     Raises:
         ConfigurationError: ``partition_expr`` is missing, incomplete or of the wrong kind.
     """
-    where = Where(asset=owner, partition=keys[0] if keys else None, table=str(table))
     if isinstance(partitions_def, dg.MultiPartitionsDefinition):
-        expressions = _expressions_by_dimension(partitions_def, partition_expr, where)
+        expressions = _expressions_by_dimension(partitions_def, partition_expr, _where(table, owner, keys))
         return tuple(
             PartitionSlice(
                 table=table,
@@ -119,17 +118,23 @@ def slices_of_keys(
             if partition_expr is None
             else f"partition_expr is {partition_expr!r}, but one column or SQL expression is needed",
             remedy='set metadata={"partition_expr": "<column or SQL expression>"} on the asset',
-            **where,
+            **_where(table, owner, keys),
         )
     return tuple(
-        PartitionSlice(
-            table=table,
-            partition_key=str(key),
-            conditions=(_condition(partitions_def, str(key), partition_expr, windows),),
-            owner=owner,
-        )
-        for key in keys
+        [
+            PartitionSlice(
+                table=table,
+                partition_key=str(key),
+                conditions=(_condition(partitions_def, str(key), partition_expr, windows),),
+                owner=owner,
+            )
+            for key in keys
+        ]
     )
+
+
+def _where(table: TableName, owner: str, keys: Sequence[str]) -> Where:
+    return Where(asset=owner, partition=keys[0] if keys else None, table=str(table))
 
 
 def line_before(partitions_def: dg.PartitionsDefinition[Any], key: str, store: dg.DagsterInstance) -> tuple[str, ...]:
@@ -151,9 +156,11 @@ def line_before(partitions_def: dg.PartitionsDefinition[Any], key: str, store: d
 def _condition(
     partitions_def: dg.PartitionsDefinition[Any], key: str, expression: str, windows: Windows | None = None
 ) -> Condition:
+    known = None if windows is None else windows.of(key)
+    if windows is not None and known is not None:
+        return Interval(expression=expression, start=known.start, end=known.end, timezone=windows.timezone)
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
-        known = None if windows is None else windows.of(key)
-        window = known or partitions_def.time_window_for_partition_key(key)
+        window = partitions_def.time_window_for_partition_key(key)
         return Interval(expression=expression, start=window.start, end=window.end, timezone=partitions_def.timezone)
     return Equals(expression=expression, value=key)
 

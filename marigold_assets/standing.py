@@ -160,12 +160,12 @@ class Standing:
             own: The past.
             key: The partition that is about to read it.
         """
-        heads, inputs = self._whole_past(store)
-        line = own.line_before(key)
         if not own.keys(key):
-            gone = sorted(str(k) for k in heads if k is not None and k not in self._definition_keys)
+            known = self._past[0] if self._past is not None else store.heads(self._target.table)
+            gone = sorted(str(k) for k in known if k is not None and k not in self._definition_keys)
             return f"the partitions no longer have {gone[-1]!r}, and the chain starts anew" if gone else None
-        found = first_restated(line, heads, inputs, self._target.code)
+        heads, inputs = self._whole_past(store)
+        found = first_restated(own.line_before(key), heads, inputs, self._target.code)
         return None if found is None else f"partition {found[0]!r} was built with {found[1]}"
 
     @cached_property

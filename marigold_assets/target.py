@@ -54,7 +54,8 @@ class Target:
         self.table = partitions.table_of_asset(context.asset_key, self._spec.metadata, self.manager.schema_)
         self.keys = _keys_of(context)
         self.dagster_keys = {str(key): key for key in self.keys}
-        self._windows = Windows(context.assets_def.partitions_def, self.keys)
+        self._partitions_def = context.assets_def.partitions_def
+        self._windows = Windows(self._partitions_def, self.keys)
         self.slice_of = lru_cache(_REMEMBERED)(self._find_slice)
         self.sources = self._find_sources(recipe)
         self.inputs = [source for source in self.sources if source.input is not None]
@@ -122,7 +123,7 @@ class Target:
         [slice_] = partitions.slices_of_keys(
             self.table,
             self.owner,
-            partitions_def=self._context.assets_def.partitions_def,
+            partitions_def=self._partitions_def,
             keys=[key],
             partition_expr=self._spec.metadata.get(partitions.PARTITION_EXPR),
             windows=self._windows,

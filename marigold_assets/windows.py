@@ -13,6 +13,9 @@ from marigold_assets import dagster_internals
 class Windows:
     """Windows of partitions that follow each other.
 
+    Attributes:
+        timezone: The zone of the definition.
+
     Args:
         definition: Their definition.
         keys: The partitions, as Dagster lists those of a range.
@@ -20,6 +23,7 @@ class Windows:
 
     def __init__(self, definition: dg.PartitionsDefinition[Any] | None, keys: Sequence[str]) -> None:
         self.definition = definition
+        self.timezone = definition.timezone if isinstance(definition, dg.TimeWindowPartitionsDefinition) else "UTC"
         self._keys = keys
         self._windows = _in_order(definition, keys)
         self._positions = {key: number for number, key in enumerate(keys)} if self._windows else {}

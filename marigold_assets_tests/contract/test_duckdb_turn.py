@@ -85,9 +85,9 @@ def test_a_turn_is_not_ended_within_a_piece_of_work(attempt, openings, path):
 
 def test_code_between_two_pieces_of_work_waits_for_the_end_of_the_turn(duck, attempt, openings):
     with Turn(SHORT) as turn:
-        with turn.working(openings, lasting=True):
-            with pytest.raises(ConfigurationError, match="reads this very database"):
-                duck.draw_token("y")
+        refused = pytest.raises(ConfigurationError, match="reads this very database")
+        with turn.working(openings, lasting=True), refused:
+            duck.draw_token("y")
         begun = time.monotonic()
         assert duck.draw_token("y") > attempt.token
         assert time.monotonic() - begun < 2.0
