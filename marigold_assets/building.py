@@ -82,6 +82,7 @@ class _Building:
         self._past = Past(target, self._standing, strict=choices.strict)
         self._keys_at_once = recipe.keys_per_statement if all(s.is_local for s in target.inputs) else 1
         self._events = EventWriter(context)
+        self._may_stay_open = all(source.is_local for source in target.inputs)  # others may open the same file
         self._is_quick = False
         self.verdicts = Verdicts({spec.name: spec for spec in context.assets_def.check_specs}, of=len(target.keys))
 
@@ -152,7 +153,7 @@ class _Building:
                 raise
             turn.end()
             returned = self._call([key], arguments)
-        self._is_quick = time.perf_counter() - begun < _QUICK_SECONDS
+        self._is_quick = self._may_stay_open and time.perf_counter() - begun < _QUICK_SECONDS
         return returned
 
     def _read(self, opened: KeptDuckDBStore, key: str) -> tuple[dict[str, Any], tuple[InputPartition, ...]]:

@@ -32,14 +32,14 @@ from marigold_assets.model import (
     TableName,
     fold,
 )
-from marigold_assets.stores import fence, inputs, ledger, measure, reading, sql
+from marigold_assets.stores import fence, inputs, ledger, measure, reading
 from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.location import Config
 from marigold_assets.stores.opening import Brief, Kept, Opening
 from marigold_assets.stores.predicate import zone_of
 from marigold_assets.stores.session import BEGIN, FENCE_SCHEMA, Session, StatementObserver
-from marigold_assets.stores.stream import Stream
+from marigold_assets.stores.stream import Stream, of_author
 from marigold_assets.stores.swap import CommitFailedError, SwapJob
 from marigold_assets.stores.translation import is_conflict
 from marigold_assets.stores.watch import Watch
@@ -150,7 +150,7 @@ class DuckDBStore(PartitionStore):
                 error: duckdb.Error = failure.original
             except duckdb.Error as failure:
                 if stream is not None and stream.error is not None and not isinstance(stream.error, pa.ArrowException):
-                    raise _of_author(stream.error, slices[0].where) from None
+                    raise of_author(stream.error, slices[0].where) from None
                 error = failure
             # A conflict: another connection of this process wrote the same rows; with the queue this is rare. Whoever
             # comes second sees the winner's token when it tries again.
@@ -206,12 +206,7 @@ class DuckDBStore(PartitionStore):
             known = self._known_columns(session, table, columns)
             query = reading.literal_selection(session, table, slices, columns, known)
         if isinstance(query, reading.OfZone):
-            raise ConfigurationError(
-                f"partition expression {query.expression!r} depends on the time zone of whoever runs the SQL",
-                remedy="annotate the input as pyarrow.Table or duckdb.DuckDBPyRelation instead of str, or name the"
-                f" zone in the expression: <column> AT TIME ZONE {sql.string(zone_of(slices or ()))}",
-                **(slices[0].where if slices else Where(table=str(table))),
-            )
+            raise query.error(table, slices or ())
         return query
 
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
@@ -240,12 +235,9 @@ class DuckDBStore(PartitionStore):
             has_ledger = session.has_fence or fence.exists(session.fenced)
             session.begin_reading()
             watch = self._opening.watch
-            if watch is None or not watch.is_current(lambda: fence.position(session.fenced)):
-                return inputs.found(session, slices, has_ledger=has_ledger)
-            wanted = [*slices, *watch.reads_ahead(slices)]
-            found = inputs.found(session, wanted, has_ledger=has_ledger, held=watch.held)
-            watch.note(dict(zip(wanted, found, strict=True)))
-            return found[: len(slices)]
+            if watch is not None and not watch.is_current(lambda: fence.position(session.fenced)):
+                watch = None
+            return inputs.found_with_next(session, slices, watch, has_ledger=has_ledger)
 
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         return self._entries("swap_id = ?", [swap_id])
@@ -393,13 +385,6 @@ class KeptDuckDBStore(DuckDBStore):
             return None
         with self._opening.reading() as session:
             return Query(sql=text) if session.is_understood_elsewhere(text) else None
-
-
-def _of_author(error: BaseException, where: Where) -> BaseException:
-    """What the author's stream raised; it may succeed the next time, so it stays what it is."""
-    place = ", ".join(f"{word} {value!r}" for word, value in where.items() if value)
-    error.add_note(f"Raised by the stream of rows for {place}; nothing was changed.")
-    return error
 
 
 def _refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:

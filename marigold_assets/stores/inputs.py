@@ -10,6 +10,7 @@ from marigold_assets.stores import ledger
 from marigold_assets.stores.measure import count, measure
 from marigold_assets.stores.predicate import predicate, zone_of
 from marigold_assets.stores.session import Session
+from marigold_assets.stores.watch import Watch
 
 _NONE: Mapping[PartitionSlice, str] = MappingProxyType({})
 
@@ -41,6 +42,25 @@ def found(
     for own in by_table.values():
         hashes |= _of_table(session, own, heads)
     return nothing(slices, hashes)
+
+
+def found_with_next(
+    session: Session, slices: Sequence[PartitionSlice], watch: Watch | None, *, has_ledger: bool = True
+) -> tuple[InputPartition, ...]:
+    """The same, together with what an opening will be asked for next, which it keeps in mind.
+
+    Args:
+        session: In a transaction, for which the memory of the opening is right.
+        slices: The slices.
+        watch: That memory, if there is one.
+        has_ledger: Whether there is one.
+    """
+    if watch is None:
+        return found(session, slices, has_ledger=has_ledger)
+    wanted = [*slices, *watch.reads_ahead(slices)]
+    known = found(session, wanted, has_ledger=has_ledger, held=watch.held)
+    watch.note(dict(zip(wanted, known, strict=True)))
+    return known[: len(slices)]
 
 
 def nothing(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marigold_assets.errors import MissingTableError, SchemaMismatchError, Where
+from marigold_assets.errors import ConfigurationError, MissingTableError, SchemaMismatchError, Where
 from marigold_assets.model import Column, PartitionSlice, TableName, fold
 from marigold_assets.stores import alignment, sql
+from marigold_assets.stores.predicate import zone_of
 from marigold_assets.stores.session import Session
 
 
@@ -21,6 +22,15 @@ class OfZone:
     """
 
     expression: str
+
+    def error(self, table: TableName, slices: Sequence[PartitionSlice]) -> ConfigurationError:
+        """The error for whoever wants the text."""
+        return ConfigurationError(
+            f"partition expression {self.expression!r} depends on the time zone of whoever runs the SQL",
+            remedy="annotate the input as pyarrow.Table or duckdb.DuckDBPyRelation instead of str, or name the"
+            f" zone in the expression: <column> AT TIME ZONE {sql.string(zone_of(slices))}",
+            **(slices[0].where if slices else Where(table=str(table))),
+        )
 
 
 def known_columns(session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from marigold_assets.errors import ConfigurationError
+from marigold_assets.errors import ConfigurationError, Where
 
 _pulling = threading.local()
 
@@ -50,6 +50,13 @@ class Stream:
                 self.error = error
                 raise
             yield batch
+
+
+def of_author(error: BaseException, where: Where) -> BaseException:
+    """What the author's stream raised; it may succeed the next time, so it stays what it is."""
+    place = ", ".join(f"{word} {value!r}" for word, value in where.items() if value)
+    error.add_note(f"Raised by the stream of rows for {place}; nothing was changed.")
+    return error
 
 
 @contextmanager

@@ -161,11 +161,7 @@ class SwapJob:
         slices = list(dict.fromkeys(read.slice_ for own in wanted.values() for read in own))
         if not slices:
             return {}
-        ahead = [] if watch is None else watch.reads_ahead(slices)
-        held = {} if watch is None else watch.held
-        found = dict(zip([*slices, *ahead], inputs.found(session, [*slices, *ahead], held=held), strict=True))
-        if watch is not None:
-            watch.note(found)
+        found = dict(zip(slices, inputs.found_with_next(session, slices, watch), strict=True))
         for slice_ in self.slices:
             for read in wanted[slice_.partition_key]:
                 if read.required and found[read.slice_].content_hash is None:
