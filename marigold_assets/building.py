@@ -6,7 +6,6 @@ next. Where it wants SQL or relations, the database stays open for a moment and 
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,6 +25,7 @@ from marigold_assets.events import EventWriter
 from marigold_assets.inputs import look_up, look_up_elsewhere, refuse_missing
 from marigold_assets.model import InputPartition, LedgerEntry, PartitionSlice, Receipt, derive_swap_id
 from marigold_assets.past import Past
+from marigold_assets.reach import touches_only_its_arguments
 from marigold_assets.recipe import Choices, Recipe
 from marigold_assets.standing import Standing
 from marigold_assets.stores.base import Query, Read, Rows
@@ -39,7 +39,7 @@ _STANDING_AT_ONCE = 16  # partitions whose entries are looked at once more, just
 _KEYS_A_LOOK = 256  # whose ledger entries are held at a time
 _KEYS_AN_OPENING = 150  # of which the fence is looked at once
 _MOST_READ_AHEAD = 256  # input partitions
-_QUICK_SECONDS = 0.01  # less than it takes to open a database by oneself
+_QUICK_SECONDS = 0.01  # then to open the database anew would take most of the time
 _OPEN_SECONDS = 1.0  # then others have their turn at the database; to open it takes about 0.03
 
 
@@ -82,7 +82,9 @@ class _Building:
         self._past = Past(target, self._standing, strict=choices.strict)
         self._keys_at_once = recipe.keys_per_statement if all(s.is_local for s in target.inputs) else 1
         self._events = EventWriter(context)
-        self._may_stay_open = all(source.is_local for source in target.inputs)  # others may open the same file
+        # Nothing but the function's own work may be done meanwhile: whatever else opens the file would fail, or worse.
+        is_alone = all(source.is_local for source in target.inputs) and not choices.resources
+        self._may_stay_open = is_alone and touches_only_its_arguments(recipe.function)
         self._is_quick = False
         self.verdicts = Verdicts({spec.name: spec for spec in context.assets_def.check_specs}, of=len(target.keys))
 
@@ -117,7 +119,9 @@ class _Building:
                         arguments, inputs = self._read(opened, key)
                 arguments |= self._load_elsewhere(key)
                 with self._target.explained([key]):
-                    returned = self._call_beside(turn, key, arguments)
+                    begun = time.perf_counter()
+                    returned = self._call([key], arguments)
+                    self._is_quick = self._may_stay_open and time.perf_counter() - begun < _QUICK_SECONDS
                     self.verdicts.add([key], returned.checks)
                     rows = frames.to_rows(returned.value, self._target.slice_of(key).where)
                     if isinstance(rows, Query):
@@ -139,22 +143,6 @@ class _Building:
             reads=self._reads_of(soon) if self._is_quick else (),
             alone=not self._is_quick,
         )
-
-    def _call_beside(self, turn: Turn, key: str, arguments: Mapping[str, Any]) -> Returned:
-        """Call the function, while the database stays open if it was quick before; that it is pure allows to repeat it.
-
-        It may open the database by itself, or start a program that does, and not be able to wait for its turn.
-        """
-        begun = time.perf_counter()
-        try:
-            returned = self._call([key], arguments)
-        except (duckdb.Error, subprocess.SubprocessError):
-            if not turn.is_open:
-                raise
-            turn.end()
-            returned = self._call([key], arguments)
-        self._is_quick = self._may_stay_open and time.perf_counter() - begun < _QUICK_SECONDS
-        return returned
 
     def _read(self, opened: KeptDuckDBStore, key: str) -> tuple[dict[str, Any], tuple[InputPartition, ...]]:
         """What the function needs for one key, and which inputs it was read from, in one snapshot."""

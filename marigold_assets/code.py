@@ -41,7 +41,7 @@ def code_fingerprint(function: Callable[..., Any]) -> str:
     Returns:
         ``cf1:`` and 16 hex digits.
     """
-    package = _package_of(function)
+    package = package_of(function)
     due: deque[Any] = deque([function])
     parts: dict[int, tuple[Any, list[str]]] = {}  # by identity: names are not unique (``<lambda>``)
     while due and len(parts) < _MOST:
@@ -54,7 +54,8 @@ def code_fingerprint(function: Callable[..., Any]) -> str:
     return f"{PREFIX}:{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:16]}"
 
 
-def _package_of(value: Any) -> str:
+def package_of(value: Any) -> str:
+    """The top-level package of a function or class."""
     return str(getattr(value, "__module__", "") or "").partition(".")[0]
 
 
@@ -66,24 +67,24 @@ def _part(value: Any, package: str) -> tuple[list[str], list[Any]]:
         package: The top-level package of the function that all this is about.
     """
     name = f"{value.__module__}.{value.__qualname__}"
-    text, paths = _text_and_names(value)
+    text, paths = text_and_names(value)
     lines, named = [f"{name}\t{text}"], []
     if isinstance(value, FunctionType):
-        lines += [f"{name}=\t{_plain_text(default)}" for default in _default_values(value)]
-    scope = _scope_of(value)
+        lines += [f"{name}=\t{_plain_text(default)}" for default in default_values(value)]
+    scope = scope_of(value)
     for path in paths:
-        for found in _unwrapped(_resolve(path, scope, package)):
+        for found in unwrapped(resolve(path, scope, package)):
             if isinstance(found, FunctionType | type):
-                if _is_followed(str(found.__module__), package, found):
+                if is_followed(str(found.__module__), package, found):
                     named.append(found)
             elif (constant := _plain_text(found)) is not None:
                 lines.append(f"{name}:{'.'.join(path)}\t{constant}")
-    wrapped = _unwrapped(getattr(value, "__wrapped__", _NOTHING))  # it is the source of the wrapper that was read
+    wrapped = unwrapped(getattr(value, "__wrapped__", NOTHING))  # it is the source of the wrapper that was read
     named += [one for one in wrapped if isinstance(one, FunctionType)]
     return lines, named
 
 
-def _is_followed(module: str, package: str, found: FunctionType | type | ModuleType) -> bool:
+def is_followed(module: str, package: str, found: FunctionType | type | ModuleType) -> bool:
     """Whether a module, or something of that module, belongs to the project."""
     top = module.partition(".")[0]
     if top == package:
@@ -112,22 +113,23 @@ def _is_installed(file: str) -> bool:
     )
 
 
-def _unwrapped(value: Any) -> Iterator[Any]:
+def unwrapped(value: Any) -> Iterator[Any]:
     """A value; of what stands in for a function (a cache, some arguments, a method), that function and its values."""
     if isinstance(value, functools.partial):
-        yield from _unwrapped(value.func)
+        yield from unwrapped(value.func)
         yield from value.args
         yield dict(value.keywords)
     elif isinstance(value, staticmethod | classmethod | MethodType):
-        yield from _unwrapped(value.__func__)
+        yield from unwrapped(value.__func__)
     elif not isinstance(value, FunctionType | type) and isinstance(getattr(value, "__wrapped__", None), FunctionType):
         yield value.__wrapped__
     else:
         yield value
 
 
-def _text_and_names(value: Any) -> tuple[str, tuple[tuple[str, ...], ...]]:
-    source = _source_of(value)
+def text_and_names(value: Any) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """The text of a definition as far as it counts, and the names in it, each with the attributes that follow it."""
+    source = source_of(value)
     parsed = None if source is None else _parsed(source)
     if parsed is not None:
         return parsed
@@ -136,7 +138,7 @@ def _text_and_names(value: Any) -> tuple[str, tuple[tuple[str, ...], ...]]:
     return "pass", ()
 
 
-def _source_of(value: Any) -> str | None:
+def source_of(value: Any) -> str | None:
     """The source of a definition, if there is any."""
     try:
         if isinstance(value, FunctionType):
@@ -212,7 +214,8 @@ def _words_of(code: CodeType) -> Iterator[str]:
             yield from _words_of(constant)
 
 
-def _default_values(function: FunctionType) -> Sequence[Any]:
+def default_values(function: FunctionType) -> Sequence[Any]:
+    """The values of a function's defaults."""
     return (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
 
 
@@ -228,7 +231,8 @@ def _names_in(tree: ast.AST) -> Iterator[tuple[str, ...]]:
             yield (root.id, *path)
 
 
-def _scope_of(value: Any) -> Mapping[str, Any]:
+def scope_of(value: Any) -> Mapping[str, Any]:
+    """What the names in a definition stand for, but for its own."""
     if isinstance(value, FunctionType):
         return {**value.__globals__, **_closure(value)}
     module = inspect.getmodule(value)
@@ -244,30 +248,32 @@ def _closure(function: FunctionType) -> Mapping[str, Any]:
     return found
 
 
-_NOTHING = object()
+NOTHING = object()
 
 
-def _resolve(path: tuple[str, ...], scope: Mapping[str, Any], package: str) -> object:
+def resolve(path: tuple[str, ...], scope: Mapping[str, Any], package: str) -> object:
+    """What a name with attributes stands for, as far as it leads into modules of the project; or ``NOTHING``."""
     first, *rest = path
-    found = scope.get(first, _NOTHING)
+    found = scope.get(first, NOTHING)
     for attribute in rest:
-        if not isinstance(found, ModuleType) or not _is_followed(found.__name__, package, found):
+        if not isinstance(found, ModuleType) or not is_followed(found.__name__, package, found):
             break
-        found = getattr(found, attribute, _NOTHING)
+        found = getattr(found, attribute, NOTHING)
     return found
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether something is a constant through and through."""
     if type(value) in {tuple, list, set, frozenset}:  # and not what is derived of them
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     if type(value) is dict:
-        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
     return type(value) in _PLAIN
 
 
 def _plain_text(value: object) -> str | None:
     """A plain value as text, the same in every process: sets have no order."""
-    if not _is_plain(value):
+    if not is_plain(value):
         return None
     if isinstance(value, set | frozenset):
         return f"{type(value).__name__}{sorted(map(str, map(_plain_text, value)))}"

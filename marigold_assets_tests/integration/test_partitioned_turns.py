@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import dagster as dg
 import duckdb
@@ -24,22 +26,19 @@ KEYS = tuple(DAYS.get_partition_keys())
 LATE = KEYS[6]  # by then the function is known to be quick
 
 
-class Ledger:
-    """A chain whose function does something else before its rows of one day, and is quick on all others."""
+def ledger_of(*, seconds=0.0, error=None):
+    """A chain that is quick; on one late day it takes so long, or fails."""
 
-    def __init__(self, meanwhile=lambda: None):
-        self.calls = []
-        ledger = self
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1")
+    def balance(context: dg.AssetExecutionContext, previous: pl.DataFrame | None):
+        if context.partition_key == LATE:
+            time.sleep(seconds)
+            if error is not None:
+                raise error
+        before = 0 if previous is None else previous["cents"].item()
+        return pl.DataFrame({"day": [pd.Timestamp(context.partition_key).to_pydatetime()], "cents": [before + 1]})
 
-        @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1")
-        def balance(context: dg.AssetExecutionContext, previous: pl.DataFrame | None):
-            ledger.calls.append(context.partition_key)
-            if context.partition_key == LATE:
-                meanwhile()
-            before = 0 if previous is None else previous["cents"].item()
-            return pl.DataFrame({"day": [pd.Timestamp(context.partition_key).to_pydatetime()], "cents": [before + 1]})
-
-        self.asset = balance
+    return balance
 
 
 @pytest.fixture
@@ -55,8 +54,8 @@ def openings(monkeypatch):
     return counted
 
 
-def build(warehouse, ledger, **options):
-    return warehouse.materialize(ledger.asset, keys=(KEYS[0], KEYS[-1]), raise_on_error=False, **options)
+def build(warehouse, asset, **options):
+    return warehouse.materialize(asset, keys=(KEYS[0], KEYS[-1]), raise_on_error=False, **options)
 
 
 def assert_built(warehouse, result):
@@ -67,76 +66,115 @@ def assert_built(warehouse, result):
 
 
 def test_a_quick_function_has_the_database_opened_few_times(warehouse, openings):
-    assert_built(warehouse, build(warehouse, Ledger()))
+    assert_built(warehouse, build(warehouse, ledger_of()))
     assert len(openings) <= 6, openings  # once a second, and as long as it is not known to be quick
 
 
+def of_day(context):
+    return pl.DataFrame({"day": [pd.Timestamp(context.partition_key).to_pydatetime()]})
+
+
 def test_a_slow_function_has_the_database_closed_while_it_runs(warehouse, openings):
-    @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1")
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day")
     def slow(context: dg.AssetExecutionContext):
         time.sleep(0.02)
-        duckdb.connect(warehouse.path, read_only=True).close()
-        return pl.DataFrame({"day": [pd.Timestamp(context.partition_key).to_pydatetime()]})
+        return of_day(context)
 
-    warehouse.materialize(Ledger().asset, keys=(KEYS[0], KEYS[1]))
-    openings.clear()
-    warehouse.materialize(slow, keys=(KEYS[0], KEYS[-1]))
+    assert build(warehouse, slow).success
     assert openings == [0, *[1] * len(KEYS)]
 
 
-OTHER_PROCESS = """
-import sys
+class Legacy(dg.ConfigurableIOManager):
+    """Opens the same file by itself."""
+
+    database: str
+
+    def handle_output(self, context, obj):
+        raise NotImplementedError
+
+    def load_input(self, context):
+        with duckdb.connect(self.database, read_only=True) as connection:
+            return connection.execute("SELECT 1 AS n").df()
+
+
+def connects(path):
+    def made(context: dg.AssetExecutionContext):
+        if context.partition_key == LATE:
+            duckdb.connect(path, read_only=True).close()
+        return of_day(context)
+
+    return partitioned_asset(partitions_def=DAYS, partition_expr="day")(made)
+
+
+def opens_the_file(path):
+    def made(context: dg.AssetExecutionContext):
+        if context.partition_key == LATE:
+            os.close(os.open(path, os.O_RDONLY))
+        return of_day(context)
+
+    return partitioned_asset(partitions_def=DAYS, partition_expr="day")(made)
+
+
+def takes_a_resource(path):
+    def made(context: dg.AssetExecutionContext, shop: FencedPartitionResource):
+        return of_day(context)
+
+    return partitioned_asset(partitions_def=DAYS, partition_expr="day")(made)
+
+
+def has_an_input_of_another_io_manager(path):
+    def made(context: dg.AssetExecutionContext, counts: pd.DataFrame):
+        return of_day(context)
+
+    ins = {"counts": dg.AssetIn("counts", input_manager_key="legacy")}
+    return partitioned_asset(partitions_def=DAYS, partition_expr="day", ins=ins)(made)
+
+
+@pytest.mark.parametrize("define", [connects, opens_the_file, takes_a_resource, has_an_input_of_another_io_manager])
+def test_a_function_that_may_open_the_database_has_it_closed_however_quick_it_is(warehouse, openings, define):
+    path = warehouse.path
+    warehouse.materialize(ledger_of(), keys=(KEYS[0], KEYS[1]))
+    openings.clear()
+    resources = {"shop": FencedPartitionResource(database=path), "legacy": Legacy(database=path)}
+    result = build(warehouse, define(path), resources=resources)
+    assert result.success, failure_of(result)
+    assert openings == [0, *[1] * len(KEYS)]
+
+
+WAITING = """
+import sys, time
 from marigold_assets.stores.duckdb import DuckDBStore
-DuckDBStore(sys.argv[1], lock_timeout_seconds=30).draw_token("another")
+longest = 0.0
+while True:
+    begun = time.monotonic()
+    DuckDBStore(sys.argv[1], lock_timeout_seconds=60).draw_token("another")
+    longest = max(longest, time.monotonic() - begun)
+    with open(sys.argv[2], "w") as file:
+        file.write(str(longest))
 """
-READER = "import duckdb, sys; duckdb.connect(sys.argv[1], read_only=True)"
 
 
-def test_another_process_has_its_turn_while_a_quick_function_takes_long_for_once(warehouse):
-    def meanwhile():
-        subprocess.run([sys.executable, "-c", OTHER_PROCESS, warehouse.path], check=True, timeout=60)
-
-    ledger = Ledger(meanwhile)
-    assert_built(warehouse, build(warehouse, ledger))
-    assert ledger.calls.count(LATE) == 1
-
-
-@pytest.mark.parametrize("kind", ["connection with other settings", "program"])
-def test_a_quick_function_that_opens_the_database_itself_for_once_is_called_again(warehouse, kind):
-    def meanwhile():
-        if kind == "program":
-            subprocess.run([sys.executable, "-c", READER, warehouse.path], check=True, timeout=60)
-        else:
-            duckdb.connect(warehouse.path, read_only=True).close()
-
-    ledger = Ledger(meanwhile)
-    assert_built(warehouse, build(warehouse, ledger))
-    assert ledger.calls.count(LATE) <= 2
-
-
-def test_a_quick_function_that_uses_the_resource_for_once_waits_for_it(warehouse):
-    resource = FencedPartitionResource(database=warehouse.path)
-    seen = []
-
-    def meanwhile():
-        with resource.get_connection() as connection:
-            seen.extend(connection.execute("SELECT max(cents) FROM public.balance").fetchone())
-
-    assert_built(warehouse, build(warehouse, Ledger(meanwhile)))
-    assert seen == [KEYS.index(LATE)]  # all that came before is committed
+def test_another_process_has_its_turn_while_a_quick_function_takes_long_for_once(warehouse, tmp_path):
+    waited = tmp_path / "waited"
+    rival = subprocess.Popen([sys.executable, "-c", WAITING, warehouse.path, str(waited)])
+    try:
+        while not waited.exists():
+            time.sleep(0.05)
+        result = build(warehouse, ledger_of(seconds=8.0))
+        time.sleep(0.5)
+    finally:
+        rival.kill()
+        rival.wait()
+    assert_built(warehouse, result)
+    assert float(Path(waited).read_text() or 0) < 6.0  # and not the eight seconds
 
 
 @pytest.mark.parametrize("error", [ValueError, duckdb.BinderException, KeyboardInterrupt])
-def test_an_error_of_a_quick_function_is_that_of_the_function(warehouse, error):
-    def meanwhile():
-        raise error("the till is closed")
-
-    ledger = Ledger(meanwhile)
-    result = build(warehouse, ledger)
+def test_an_error_of_a_quick_function_leaves_all_before_it(warehouse, error):
+    result = build(warehouse, ledger_of(error=error("the till is closed")))
     assert not result.success
     if error is not KeyboardInterrupt:
         assert "the till is closed" in failure_of(result)
     assert warehouse.rows("SELECT count(*) FROM public.balance") == [(KEYS.index(LATE),)]
-    assert ledger.calls.count(LATE) == (2 if error is duckdb.BinderException else 1)
-    assert warehouse.materialize(Ledger().asset, keys=(LATE, KEYS[-1])).success
+    assert warehouse.materialize(ledger_of(), keys=(LATE, KEYS[-1])).success
     assert warehouse.rows("SELECT max(cents) FROM public.balance") == [(len(KEYS),)]

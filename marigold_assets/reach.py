@@ -1,0 +1,95 @@
+"""Whether the code of a function shows that it touches nothing but its arguments: no file, no program, no connection.
+
+In doubt it may touch something. Names are followed as for the fingerprint (:mod:`marigold_assets.code`); everything
+else that the function names must come from a library that works on values alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections import deque
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+from marigold_assets import code
+
+_OF_VALUES = frozenset(
+    [
+        *("pandas", "polars", "pyarrow", "numpy", "dateutil", "pytz", "dagster"),
+        *("abc", "bisect", "calendar", "collections", "copy", "dataclasses", "datetime", "decimal", "enum"),
+        *("fractions", "functools", "hashlib", "heapq", "itertools", "json", "math", "numbers", "operator", "random"),
+        *("re", "statistics", "string", "textwrap", "time", "types", "typing", "unicodedata", "uuid", "warnings"),
+        *("zoneinfo", "builtins", "__future__", "typing_extensions"),
+    ]
+)
+_WORDS_OF_PLACES = re.compile(
+    r"(read|scan|write|sink)_.*|to_(sql|parquet|csv|json|pickle|excel|feather|hdf|orc|stata|markdown|html|xml|latex)"
+    r"|resources|instance|open|connect|load|dump|save|savez|fromfile|tofile|memmap|dataset|parquet|csv|fs|SQLContext"
+)
+_FUNCTIONS_OF_PLACES = frozenset(["open", "exec", "eval", "compile", "input", "__import__", "globals", "breakpoint"])
+_MOST = 200  # definitions that are followed
+
+
+def touches_only_its_arguments(function: Callable[..., Any]) -> bool:
+    """Whether nothing in a function, and in what it uses of its own project, reaches out of it."""
+    package = code.package_of(function)
+    due: deque[Any] = deque([function])
+    seen: dict[int, Any] = {}
+    while due:
+        value = due.popleft()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if len(seen) > _MOST or not _stays_within(value, package, due):
+            return False
+    return True
+
+
+def _stays_within(value: Any, package: str, due: deque[Any]) -> bool:
+    """Whether one definition does, as far as what it names of the project does, which is due then."""
+    if code.source_of(value) is None:
+        return False
+    text, paths = code.text_and_names(value)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            return False
+        if isinstance(node, ast.Attribute) and _WORDS_OF_PLACES.fullmatch(node.attr):
+            return False
+    scope = code.scope_of(value)
+    objects = [found for path in paths for found in code.unwrapped(_named(path, scope, package))]
+    if isinstance(value, FunctionType):
+        objects += [one for default in code.default_values(value) for one in code.unwrapped(default)]
+    return all(_is_harmless(found, package, due) for found in objects)
+
+
+def _named(path: tuple[str, ...], scope: Any, package: str) -> object:
+    """What a name stands for; ``None``, which is harmless, if it is one of the function's own."""
+    found = code.resolve(path, scope, package)
+    if found is not code.NOTHING:
+        return found
+    if path[0] in scope:  # of a module that does not have it
+        return code.NOTHING
+    return getattr(builtins, path[0], None)
+
+
+def _is_harmless(found: object, package: str, due: deque[Any]) -> bool:
+    if code.is_plain(found):
+        return True
+    if isinstance(found, ModuleType):
+        return _is_of_values(found.__name__)
+    if isinstance(found, FunctionType | type):
+        if code.is_followed(str(found.__module__), package, found):
+            due.append(found)
+            return True
+        return _is_of_values(str(found.__module__)) and not _WORDS_OF_PLACES.fullmatch(found.__name__)
+    name = getattr(found, "__name__", "")
+    if getattr(found, "__module__", None) == "builtins":
+        return name not in _FUNCTIONS_OF_PLACES
+    return _is_of_values(type(found).__module__) and not _WORDS_OF_PLACES.fullmatch(str(name))
+
+
+def _is_of_values(module: str) -> bool:
+    return module.partition(".")[0] in _OF_VALUES
