@@ -7,10 +7,12 @@ next. Where it wants SQL or relations, the database stays open for a moment and 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import dagster as dg
@@ -23,7 +25,7 @@ from marigold_assets.calling import Returned, call
 from marigold_assets.errors import MarigoldError, Where
 from marigold_assets.events import EventWriter
 from marigold_assets.inputs import look_up, look_up_elsewhere, refuse_missing
-from marigold_assets.model import InputPartition, LedgerEntry, PartitionSlice, Receipt, derive_swap_id
+from marigold_assets.model import InputPartition, PartitionSlice, Receipt, derive_swap_id
 from marigold_assets.past import Past
 from marigold_assets.reach import touches_only_its_arguments
 from marigold_assets.recipe import Choices, Recipe
@@ -50,6 +52,14 @@ class _Made:
     keys: tuple[str, ...]
     rows: Rows
     returned: Returned
+    inputs: tuple[InputPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Elsewhere:
+    """What is read that lies in other places than the database: arguments, and which partitions that is."""
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[InputPartition, ...] = ()
 
 
@@ -80,10 +90,14 @@ class _Building:
         self._store, self._attempt = target.manager.begin_building(target.claims)
         self._standing = Standing(context, store=self._store, target=target, choices=choices)
         self._past = Past(target, self._standing, strict=choices.strict)
-        self._keys_at_once = recipe.keys_per_statement if all(s.is_local for s in target.inputs) else 1
+        self._strangers = [source for source in target.sources if not source.is_local]
+        # Another file must not be opened while this one is: others may do it the other way round.
+        self._reaches_out = any(source.input is not None or source.has_ledger for source in self._strangers)
+        self._keys_at_once = 1 if self._reaches_out else recipe.keys_per_statement
         self._events = EventWriter(context)
+        self._outcomes: Counter[str] = Counter()
         # Nothing but the function's own work may be done meanwhile: whatever else opens the file would fail, or worse.
-        is_alone = all(source.is_local for source in target.inputs) and not choices.resources
+        is_alone = not self._reaches_out and not choices.resources
         self._may_stay_open = is_alone and touches_only_its_arguments(recipe.function)
         self._is_quick = False
         self.verdicts = Verdicts({spec.name: spec for spec in context.assets_def.check_specs}, of=len(target.keys))
@@ -91,12 +105,25 @@ class _Building:
     def run(self) -> None:
         in_warehouse = any(source.input.is_in_warehouse for source in self._target.inputs if source.input is not None)
         build = self._build_in_warehouse if in_warehouse else self._build_with_frames
+        try:
+            self._build(build)
+        finally:
+            self._sum_up()
+
+    def _build(self, build: Callable[[Sequence[str]], None]) -> None:
         with self._events:
             for start in range(0, len(self._target.keys), _KEYS_A_LOOK):
                 block = self._target.keys[start : start + _KEYS_A_LOOK]
                 with self._target.explained(block):
                     self._standing.look(block)
                 build(block)
+
+    def _sum_up(self) -> None:
+        """Say in the run's log what has become of the partitions: the events do not show it at a glance."""
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in self._outcomes.items()) or "none built"
+        left = [key for key in self._target.keys if key not in self._standing.settled]
+        text = f"{len(self._target.keys)} partitions: {outcomes}"
+        self._target.inform(f"{text}, {len(left)} left; building again continues at {left[0]!r}" if left else text)
 
     # --- frames: the database is closed while the function runs, unless it is quick ------------------------------
 
@@ -117,13 +144,14 @@ class _Building:
                         continue
                     with self._target.explained([key]):
                         arguments, inputs = self._read(opened, key)
-                arguments |= self._load_elsewhere(key)
+                elsewhere = self._load_elsewhere([key])
+                arguments, inputs = {**arguments, **elsewhere.arguments}, (*inputs, *elsewhere.inputs)
                 with self._target.explained([key]):
                     begun = time.perf_counter()
                     returned = self._call([key], arguments)
-                    self._is_quick = self._may_stay_open and time.perf_counter() - begun < _QUICK_SECONDS
                     self.verdicts.add([key], returned.checks)
                     rows = frames.to_rows(returned.value, self._target.slice_of(key).where)
+                    self._is_quick = self._may_stay_open and time.perf_counter() - begun < _QUICK_SECONDS
                     if isinstance(rows, Query):
                         rows, inputs = self._reading_by_itself(key, rows, inputs)
                     made = _Made(keys=(key,), rows=rows, returned=returned, inputs=inputs)
@@ -146,49 +174,46 @@ class _Building:
 
     def _read(self, opened: KeptDuckDBStore, key: str) -> tuple[dict[str, Any], tuple[InputPartition, ...]]:
         """What the function needs for one key, and which inputs it was read from, in one snapshot."""
+        local = [source for source in self._target.sources if source.is_local]
+        given = [source for source in self._target.inputs if source.is_local]
         with opened.snapshot():
-            inputs = look_up(opened, self._target.sources, [key])
+            inputs = look_up(opened, local, [key])
             self._past.refuse_missing(opened, key)
-            refuse_missing(key, self._target.inputs, inputs, self._target.slice_of(key).where)
+            refuse_missing(key, given, inputs, self._target.slice_of(key).where)
             self._past.refuse_restated(opened, key)
-            arguments = {
-                source.name: source.load(opened, key, self._target.manager)
-                for source in self._target.inputs
-                if source.is_local
-            }
+            arguments = {source.name: source.load(opened, key, self._target.manager) for source in given}
         return arguments, tuple(inputs.values())
 
     def _reading_by_itself(
         self, key: str, query: Query, inputs: Sequence[InputPartition]
     ) -> tuple[Query, tuple[InputPartition, ...]]:
         """SQL of a function that was given frames: mere dependencies are looked up when it reads them, at the swap."""
-        sources = [source for source in self._target.sources if source.input is None]
+        sources = [source for source in self._target.sources if source.input is None and source.is_local]
         own = {source.owner for source in sources}
         reads = tuple(read for source in sources for read in source.reads(key))
         return replace(query, reads={str(key): reads}), tuple(one for one in inputs if one.owner not in own)
-
-    def _load_elsewhere(self, key: str) -> dict[str, Any]:
-        return {source.name: source.load_elsewhere(key) for source in self._target.inputs if not source.is_local}
 
     # --- SQL and relations: the rows stay in the database --------------------------------------------------------
 
     def _build_in_warehouse(self, keys: Sequence[str]) -> None:
         left = list(keys)
         while left:
-            soon = left[: 4 * self._keys_at_once + _KEYS_AN_OPENING]
+            is_due = left[0] not in self._standing.settled and self._standing.entry_of(left[0]) is None
+            elsewhere = self._load_elsewhere(left[:1]) if is_due and self._reaches_out else None
+            soon = left[: 1 if self._reaches_out else 4 * self._keys_at_once + _KEYS_AN_OPENING]
             slices = [self._target.slice_of(key) for key in soon]
             with (
                 self._target.explained(left[:1]),
                 self._store.keep_open(self._attempt, slices, reads=self._reads_of(soon), alone=False) as opened,
             ):
                 until = time.monotonic() + _OPEN_SECONDS
-                while left and time.monotonic() < until:
+                while left and left[0] in soon and time.monotonic() < until:
                     if left[0] in self._standing.settled or self._report_standing(left, opened):
                         left.pop(0)
                         continue
                     some = self._next_statement(left)
                     with self._target.explained(some):
-                        made = self._compute(opened, some)
+                        made = self._compute(opened, some, elsewhere or self._load_elsewhere(some))
                         if made is None:
                             continue
                         self._swap(opened, made)
@@ -216,16 +241,16 @@ class _Building:
             some.append(key)
         return some
 
-    def _compute(self, opened: KeptDuckDBStore, keys: Sequence[str]) -> _Made | None:
+    def _compute(self, opened: KeptDuckDBStore, keys: Sequence[str], elsewhere: _Elsewhere) -> _Made | None:
         """What the function makes of some keys; ``None`` if it has to be asked again, one key at a time."""
         self._past.refuse_missing(opened, keys[0])
         self._past.refuse_restated(opened, keys[0])
-        arguments = {
+        local = {
             source.name: source.load_lazily(opened, keys, self._target.manager)
-            if source.is_local
-            else source.load_elsewhere(keys[0])
             for source in self._target.inputs
+            if source.is_local
         }
+        arguments = {**local, **elsewhere.arguments}
         if any(source.wants_relation for source in self._target.inputs):
             opened.find_frames(wanted=True)
         returned = self._call(keys, arguments)
@@ -246,18 +271,16 @@ class _Building:
                 self._give_up_many_keys(returned.value)
                 return None
             self.verdicts.add(keys, returned.checks)
-            found = look_up(opened, self._target.sources, keys)
-            refuse_missing(keys[0], self._target.inputs, found, self._target.slice_of(keys[0]).where)
-            return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=tuple(found.values()))
+            found = look_up(opened, [source for source in self._target.sources if source.is_local], keys)
+            given = [source for source in self._target.inputs if source.is_local]
+            refuse_missing(keys[0], given, found, self._target.slice_of(keys[0]).where)
+            inputs = (*found.values(), *elsewhere.inputs)
+            return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=inputs)
         self.verdicts.add(keys, returned.checks)
-        elsewhere = {(o.owner, o.partition_key): o for o in look_up_elsewhere(self._target.sources, keys)}
-        strangers = [source for source in self._target.inputs if not source.is_local]
-        refuse_missing(keys[0], strangers, elsewhere, self._target.slice_of(keys[0]).where)
-        inputs = tuple(elsewhere.values())
         reads: dict[str | None, tuple[Read, ...]] = {
             str(key): tuple(read for source in self._target.sources for read in source.reads(key)) for key in keys
         }
-        return _Made(keys=tuple(keys), rows=replace(rows, reads=reads), returned=returned, inputs=inputs)
+        return _Made(keys=tuple(keys), rows=replace(rows, reads=reads), returned=returned, inputs=elsewhere.inputs)
 
     def _give_up_many_keys(self, value: object) -> None:
         """Rows that have been fetched would pass through Python, and their inputs be recorded for every key alike."""
@@ -269,6 +292,17 @@ class _Building:
         )
 
     # --- both ----------------------------------------------------------------------------------------------------
+
+    def _load_elsewhere(self, keys: Sequence[str]) -> _Elsewhere:
+        """What one partition reads that lies elsewhere; or what several do, of which nothing has to be opened."""
+        if not self._strangers:
+            return _Elsewhere()
+        with self._target.explained(keys):
+            found = {(one.owner, one.partition_key): one for one in look_up_elsewhere(self._strangers, keys)}
+            given = [source for source in self._target.inputs if not source.is_local]
+            refuse_missing(keys[0], given, found, self._target.slice_of(keys[0]).where)
+            arguments = {source.name: source.load_elsewhere(keys[0]) for source in given}
+        return _Elsewhere(arguments=arguments, inputs=tuple(found.values()))
 
     def _call(self, keys: Sequence[str], arguments: Mapping[str, Any]) -> Returned:
         return call(
@@ -299,22 +333,20 @@ class _Building:
         for receipt in receipts:
             self._report(receipt, report.CONFIRMED if receipt.entry.confirmed else report.SWAPPED, made)
 
-    def _report_standing(self, ahead: Sequence[str], store: DuckDBStore | None = None) -> bool:
+    def _report_standing(self, ahead: Sequence[str], store: DuckDBStore) -> bool:
         """Report the next partition if it needs no work, and some of the same kind behind it."""
-        entries: list[LedgerEntry] = []
-        for key in ahead[:_STANDING_AT_ONCE]:
+        keys = list(takewhile(lambda key: self._standing.entry_of(key) is not None, ahead[:_STANDING_AT_ONCE]))
+        if not keys:
+            return False
+        with self._target.explained(keys):
+            self._standing.look_again(store, keys)
+        for key in keys:
             entry = self._standing.entry_of(key)
             if entry is None:
-                break
-            entries.append(entry)
-            self._standing.note(entry, built=False)  # what is behind it in a chain is judged by it
-        if not entries:
-            return False
-        keys = [str(entry.partition_key) for entry in entries]
-        with self._target.explained(keys):
-            self._standing.refuse_overtaken(store or self._store, keys)
-        for entry in entries:
-            if not self._standing.is_reported(entry):
+                return key != keys[0]
+            if self._standing.is_reported(entry):
+                self._standing.note(entry, built=False)
+            else:
                 self._report(Receipt(entry=entry), report.UNCHANGED, None)
         return True
 
@@ -322,6 +354,7 @@ class _Building:
         entry = receipt.entry
         key = str(entry.partition_key)
         self._standing.note(entry, built=made is not None)
+        self._outcomes[outcome] += 1
         stale = {STALE_PAST: self._past.stale[key]} if key in self._past.stale else {}
         given = made.returned.metadata if made is not None else {}
         own = {name: value for name, value in given.items() if not name.startswith(report.OWN)}

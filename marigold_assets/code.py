@@ -66,7 +66,7 @@ def _part(value: Any, package: str) -> tuple[list[str], list[Any]]:
         value: The function or class.
         package: The top-level package of the function that all this is about.
     """
-    name = f"{value.__module__}.{value.__qualname__}"
+    name = value.__qualname__  # and not its module: a file may be loaded under another name, or be renamed
     text, paths = text_and_names(value)
     lines, named = [f"{name}\t{text}"], []
     if isinstance(value, FunctionType):

@@ -98,6 +98,7 @@ def input_context(
     name: str,
     wanted: Any,
     metadata: Mapping[str, Any] | None,
+    manager_key: str | None,
 ) -> dg.InputContext:
     """The context with which an IO manager loads some partitions of an asset, and none between them.
 
@@ -108,7 +109,10 @@ def input_context(
         name: The parameter that it is loaded for.
         wanted: The annotation of the parameter.
         metadata: The metadata of the input.
+        manager_key: The resource that loads it, whose config its IO manager may ask for.
     """
+    resources = context.get_step_execution_context().resolved_run_config.resources
+    configured = None if manager_key is None else resources.get(manager_key)
     node = context.job_def.asset_layer.asset_graph.get(upstream)
     first = keys[0] if keys else None
     output = dg.build_output_context(
@@ -126,6 +130,7 @@ def input_context(
         op_def=context.op_def,
         asset_partitions_def=node.partitions_def,
         instance=context.instance,
+        resource_config={} if configured is None else configured.config,
     )
     if keys is not None and node.partitions_def is not None:
         with partition_loading_context(dynamic_partitions_store=context.instance):

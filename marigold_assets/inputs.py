@@ -243,6 +243,8 @@ class Source:
             name=self.name,
             wanted=self.input.annotation if self.input is not None else Any,
             metadata={"columns": self.input.columns} if self.input and self.input.columns else None,
+            manager_key=(self.input and self.input.input_manager_key)
+            or dagster_internals.io_manager_key_of(self._context, self.key),
         )
         return self.manager.load_input(context)
 

@@ -30,7 +30,7 @@ class BuildConfig(dg.Config):
     early_cutoff: EarlyCutOff | None = Field(
         default=None,
         description="off: compute and swap, whatever earlier runs have left. on: leave alone what would be the same"
-        " again. verify: compute, compare, and refuse to overwrite what differs.",
+        " again. verify: compute, compare, and refuse to overwrite what differs. YAML wants it in quotes.",
     )
     strict: bool | None = Field(
         default=None, description="Whether a past that was built by other code or inputs is refused."

@@ -109,11 +109,13 @@ class Standing:
                 key,
             )
 
-    def refuse_overtaken(self, store: PartitionStore, keys: Sequence[str]) -> None:
-        """Refuse to say of partitions that they are as they were, where somebody has built them meanwhile.
+    def look_again(self, store: PartitionStore, keys: Sequence[str]) -> None:
+        """Look once more, just before it is said of partitions that they are as they were.
+
+        What they read may have been built anew meanwhile, so that :meth:`entry_of` has another answer.
 
         Raises:
-            FencedOutError: Somebody has.
+            FencedOutError: Somebody has built the partitions themselves.
         """
         now = store.heads(self._target.table, keys)
         for key in keys:
@@ -126,6 +128,8 @@ class Standing:
                     superseded_by_token=newest.token,
                     **self._target.slice_of(key).where,
                 )
+        read = look_up(store, self._target.sources, keys)
+        self._present |= {place: one.content_hash for place, one in read.items()}
 
     def is_reported(self, entry: LedgerEntry) -> bool:
         """Whether an earlier attempt of this step has reported what a partition holds: once is enough for a run."""

@@ -116,8 +116,15 @@ class Target:
 
     def warn(self, text: str, key: str | None = None) -> None:
         """Warn of something in the run's log."""
+        self._context.log.warning(self._said(text, key))
+
+    def inform(self, text: str) -> None:
+        """Say something in the run's log."""
+        self._context.log.info(self._said(text))
+
+    def _said(self, text: str, key: str | None = None) -> str:
         partition = "" if key is None else f" partition {key!r},"
-        self._context.log.warning(f"asset {self.owner!r},{partition} table {str(self.table)!r}: {text}")
+        return f"asset {self.owner!r},{partition} table {str(self.table)!r}: {text}"
 
     def _find_slice(self, key: str) -> PartitionSlice:
         [slice_] = partitions.slices_of_keys(

@@ -76,14 +76,6 @@ class Fitting:
             doubtful=not isinstance(rows, pa.Table),
         )
 
-    def fits(self, table: Sequence[Column]) -> bool:
-        """Whether the rows fit a table as it is."""
-        try:
-            fit = alignment.align(table, self.source, where=self.slice_.where, evolve=self.evolve)
-        except SchemaMismatchError:
-            return False
-        return not fit.alters_table
-
     @property
     def _table(self) -> str:
         return self.session.name(self.slice_.table)

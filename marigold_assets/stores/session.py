@@ -89,15 +89,16 @@ class Session:
         self.execute(label, f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
 
     def stage_query(self, label: str, name: str, query: str) -> tuple[Column, ...] | None:
-        """The same for text of users; it is parsed once, and only run if nothing comes of it but one query.
+        """The same for text of users; it is parsed once, and only run if it is one query beyond doubt.
 
         Returns:
-            The columns of its rows, or ``None`` if it is something else.
+            The columns of its rows, or ``None``.
         """
         self._observe(label)
-        staged = f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {sql.subquery(query)}"
-        statements = self.connection.extract_statements(staged)
-        if len(statements) != 1 or not sql.is_query(query):
+        if ";" in query.rstrip().rstrip(";") or not sql.is_query(query):
+            return None
+        statements = self.connection.extract_statements(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
+        if len(statements) != 1:
             return None
         self._staged.add(name)
         self.connection.execute(statements[0])

@@ -402,6 +402,7 @@ def test_what_was_looked_up_ahead_is_forgotten_after_somebody_else_has_written(d
 REFUSED = {
     "two statements": "SELECT 'a' AS key, 1::BIGINT AS value; DROP TABLE sales.daily",
     "one that closes the brackets": "SELECT 'a' AS key, 1::BIGINT AS value); DROP TABLE sales.daily; SELECT (1",
+    "two queries once it is in brackets": "SELECT 'a' AS key, 1 AS value) UNION ALL (SELECT 'a' AS key, 2 AS value",
     "no query": "DELETE FROM sales.daily",
     "not SQL": "SELECT FROM WHERE",
     "of nothing": "SELECT key, value FROM sales.nothing",
@@ -452,6 +453,27 @@ def test_sql_is_fitted_to_its_table_after_other_swaps_of_an_opening(duck, attemp
         assert kept.read(TABLE, [slice_of("a")])["value"].to_pylist() == values
         assert receipt.entry.content_hash == kept.content_hash(slice_of("a"))
         assert receipt.entry.columns == kept.columns(TABLE)
+
+
+@pytest.mark.parametrize("value", ["1.5::DOUBLE", "true", "3000000000", "1.50::DECIMAL(9,2)"])
+def test_a_column_of_nothing_yet_gets_its_type_within_an_opening(duck, attempt, value):
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b"), slice_of("c")]) as kept:
+        for key, given in {"a": "NULL", "b": "NULL", "c": value}.items():
+            query = Query(sql=f"SELECT '{key}' AS key, 1::BIGINT AS value, {given} AS more")
+            options = SwapOptions(evolve=key == "a")
+            [receipt] = kept.swap([slice_of(key)], query, attempt=attempt, swap_id=key, options=options)
+    with duckdb.connect() as elsewhere:
+        [(kind,)] = elsewhere.execute(f"SELECT typeof({value})").fetchall()
+    assert {column.name: column.type for column in receipt.entry.columns}["more"] == kind
+
+
+def test_two_columns_of_one_name_are_not_taken_for_those_that_the_table_has(duck, attempt):
+    text = "SELECT 'a' AS key, 1::BIGINT AS value, 2::BIGINT AS value_1"
+    with duck.keep_open(attempt, [slice_of("a"), slice_of("b")]) as kept:
+        kept.swap([slice_of("a")], Query(sql=text), attempt=attempt, swap_id="1", options=SwapOptions(evolve=True))
+        kept.swap([slice_of("a")], Query(sql=text), attempt=attempt, swap_id="2")
+        with pytest.raises(MarigoldError, match="cannot tell apart"):
+            kept.swap([slice_of("a")], Query(sql=text.replace("value_1", "value")), attempt=attempt, swap_id="3")
 
 
 @pytest.mark.parametrize("filled", [True, False])

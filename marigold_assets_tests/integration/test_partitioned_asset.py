@@ -386,6 +386,29 @@ def test_the_function_is_itself_when_called(warehouse):
     assert isinstance(doubled, dg.AssetsDefinition)
 
 
+def test_the_last_line_of_the_log_sums_up_what_has_become_of_the_partitions(warehouse):
+    state = {"fails": True}
+
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day")
+    def orders(context: dg.AssetExecutionContext):
+        if state["fails"] and context.partition_key == day(3):
+            raise ValueError
+        return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)]})
+
+    def said():
+        run = warehouse.instance.get_runs(limit=1)[0]
+        return [
+            log.user_message for log in warehouse.instance.all_logs(run.run_id) if "partitions:" in log.user_message
+        ]
+
+    warehouse.materialize(orders, keys=(day(1), day(4)), raise_on_error=False)
+    [text] = said()
+    assert text.endswith(f"4 partitions: 2 swapped, 2 left; building again continues at '{day(3)}'")
+    state["fails"] = False
+    warehouse.materialize(orders, keys=(day(3), day(4)))
+    assert said()[0].endswith("2 partitions: 2 swapped")
+
+
 def returning(value, **options):
     @partitioned_asset(partitions_def=DAYS, partition_expr="day", **options)
     def odd(context: dg.AssetExecutionContext):

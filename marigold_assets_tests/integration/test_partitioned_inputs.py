@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -15,6 +16,8 @@ import pytest
 
 from marigold_assets import FencedPartitionIOManager
 from marigold_assets.asset import partitioned_asset
+from marigold_assets.stores.connection import Connector
+from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets_tests.integration.conftest import failure_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Class `MultiToSingleDimensionPartitionMapping`")]
@@ -212,6 +215,59 @@ def test_local_and_other_inputs_together_are_read_each_from_where_it_lies(wareho
     warehouse.materialize(*every, keys=(day(2), day(3)), selection=["local", "joined"], resources=other.resources)
     assert warehouse.rows("SELECT cents FROM public.joined ORDER BY ALL") == [(104,), (106,)]
     assert sorted(inputs_of(warehouse, "joined", day(3))) == [("local", day(3)), ("orders", day(3))]
+
+
+@pytest.mark.parametrize("annotation", [pd.DataFrame, duckdb.DuckDBPyRelation])
+def test_the_own_file_is_closed_while_another_one_is_opened(warehouse, tmp_path, annotation, monkeypatch):
+    """Or two runs that read each other's files would wait for each other."""
+    warehouse.materialize(orders, keys=(day(2), day(4)))
+    other, opened, read = Other(warehouse, tmp_path), [], Connector.read
+
+    @contextmanager
+    def reading(connector, **options):
+        if str(connector.path) != warehouse.path:
+            DuckDBStore(warehouse.path, lock_timeout_seconds=5).draw_token("somebody else")
+            opened.append(connector.path)
+        with read(connector, **options) as connection:
+            yield connection
+
+    monkeypatch.setattr(Connector, "read", reading)
+
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1", name="local")
+    def local(context: dg.AssetExecutionContext) -> pd.DataFrame:
+        return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)]})
+
+    def joined(local, theirs):
+        return local
+
+    joined.__annotations__ = {"local": annotation, "theirs": pd.DataFrame}
+    ins = {"theirs": dg.AssetIn("orders", input_manager_key="other")}
+    asset = partitioned_asset(partitions_def=DAYS, partition_expr="day", ins=ins)(joined)
+    every = (local, other.orders, asset)
+    warehouse.materialize(*every, keys=(day(2), day(4)), selection=["local", "joined"], resources=other.resources)
+    assert warehouse.rows("SELECT count(*) FROM public.joined") == [(3,)]
+    assert len(opened) >= 3
+
+
+def test_an_input_of_the_peer_comes_as_it_stores_it(warehouse, tmp_path):
+    peer = pytest.importorskip("dagster_duckdb_pandas")
+    theirs = peer.DuckDBPandasIOManager(database=str(tmp_path / "theirs.duckdb"), schema="shop")
+
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"}, io_manager_key="theirs")
+    def counts(context):
+        at = pd.Timestamp(context.partition_key)
+        return pd.DataFrame({"day": [at], "cents": [at.day]})
+
+    @partitioned_asset(
+        partitions_def=DAYS, partition_expr="day", ins={"counts": dg.AssetIn(input_manager_key="theirs")}
+    )
+    def copied(counts: pd.DataFrame):
+        return counts
+
+    for number in (2, 3):
+        warehouse.materialize(counts, key=day(number), resources={"theirs": theirs})
+    warehouse.materialize(counts, copied, keys=(day(2), day(3)), selection=["copied"], resources={"theirs": theirs})
+    assert warehouse.rows("SELECT cents FROM public.copied ORDER BY day") == [(2,), (3,)]
 
 
 def test_sql_text_over_another_file_is_refused_since_it_would_read_this_one(warehouse, tmp_path):

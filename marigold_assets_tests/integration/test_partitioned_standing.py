@@ -213,6 +213,27 @@ def test_a_partition_that_somebody_has_built_meanwhile_is_not_reported_as_it_was
         assert event.tags["dagster/data_version"] == heads[key].content_hash
 
 
+def test_an_input_that_is_restated_meanwhile_is_seen_before_a_partition_is_left_alone(warehouse):
+    shop, meanwhile = Shop(), []
+    run(warehouse, shop.orders, keys=FIVE)
+
+    @partitioned_asset(partitions_def=shop.orders.partitions_def, partition_expr="day", early_cutoff="on")
+    def copied(context: dg.AssetExecutionContext, orders: pd.DataFrame):
+        while meanwhile:
+            meanwhile.pop()()
+        return orders
+
+    run(warehouse, shop.orders, copied, selection=["copied"], keys=FIVE)
+    shop.amounts = {day(1): 7}
+    run(warehouse, shop.orders, keys=(day(1), day(1)))
+    shop.amounts = {day(4): 100}
+    meanwhile.append(lambda: run(warehouse, shop.orders, keys=(day(4), day(4))))
+    run(warehouse, shop.orders, copied, selection=["copied"], keys=FIVE)
+    assert warehouse.rows(f"SELECT max(cents) FROM public.copied WHERE day = '{day(4)}'") == [(100,)]
+    outcomes = [warehouse.events("copied", key)[-1][1].metadata[report.OUTCOME].value for key in days(1, 5)]
+    assert outcomes == ["swapped", "unchanged", "unchanged", "swapped", "unchanged"]
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_chain_whose_calendar_begins_later_says_that_it_starts_anew(warehouse, strict):
     built(warehouse)
