@@ -8,6 +8,16 @@ from marigold_assets.model import Attempt
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.testing import ForkServer
 
+# On a file these take seconds together. The quick tests have them on the reference in memory, which takes none.
+SLOW_ON_A_FILE = ("broken_off_at_any_statement", "broken_off_within_an_opening", "any_name_is_only_a_name")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.name == "test_duckdb.py" and any(words in item.name for words in SLOW_ON_A_FILE):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture
 def path(tmp_path):

@@ -65,6 +65,7 @@ def connected(path):
     return duckdb.connect(str(path), config=CONFIG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_", [attached, connected])
 @pytest.mark.parametrize("use", [fill, value_of, lambda store: store.connector.share().__enter__()])
 def test_what_others_have_open_in_this_process_keeps_its_lock(path, open_, use):
@@ -123,6 +124,7 @@ def test_a_connection_that_nobody_closed_is_closed_with_its_last_name(path):
     assert opens_elsewhere(path)
 
 
+@pytest.mark.slow
 def test_a_forked_process_does_not_share_the_lock_of_an_open_file(path):
     code = """if True:
         import os, sys
@@ -192,6 +194,7 @@ def test_threads_that_read_and_write_wait_for_each_other(path):
     assert opens_elsewhere(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", ["memory", "temp", "system", "main", "marigold", "sales", "a b.c", "it's"])
 def test_a_file_may_have_any_name(tmp_path, stem):
     store = DuckDBStore(str(tmp_path / f"{stem}.duckdb"))
@@ -251,6 +254,7 @@ def test_a_file_that_was_none_can_be_opened_once_it_is_one(path):
     assert value_of(store) == [1]
 
 
+@pytest.mark.slow
 def test_only_some_instances_are_kept(tmp_path):
     """Each has threads and memory of its own, and a process may see a thousand files."""
     stores = [DuckDBStore(str(tmp_path / f"{number}.duckdb")) for number in range(12)]
@@ -353,6 +357,7 @@ def test_a_forked_process_opens_the_file_by_itself_and_ends(path):
     assert value_of(store) == [2]
 
 
+@pytest.mark.slow
 def test_a_forked_process_that_ends_like_any_other_does_not_hang(path):
     """Its interpreter tidies up, and the threads of the instance are not there to be waited for."""
     code = """if True:

@@ -15,7 +15,7 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus
 
 pytestmark = [pytest.mark.processes, pytest.mark.daemon, pytest.mark.timeout(900)]
-# The daemon looks at backfills every 30 seconds: all of these take a quarter of an hour.
+# Each of these needs a backfill or several, and runs of sixty days: all of them take many minutes.
 by_hand = pytest.mark.skipif("MARIGOLD_STRESS" not in os.environ, reason="by hand: MARIGOLD_STRESS=1")
 
 SETTINGS = (Path(__file__).parents[2] / "dagster.yaml").read_text(encoding="utf-8")

@@ -64,7 +64,7 @@ def test_a_backfill_keeps_within_its_bound_and_production_starts_at_once(rig, he
     hold.touch()
     with rig.user_interface() as launch:
         wanted = {"assetSelection": [{"path": ["spare"]}], "partitionNames": DAYS}
-        # Before the daemon starts: its first look at backfills comes at once, the next after half a minute.
+        # Before the daemon starts, whose first look at backfills comes at once.
         backfill = launch(helpers.LAUNCH_BACKFILL, backfillParams=wanted)["backfillId"]
         rig.start_daemon()
 

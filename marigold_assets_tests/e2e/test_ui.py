@@ -18,7 +18,7 @@ import pytest
 
 from marigold_assets.stores.duckdb import DuckDBStore
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 120

@@ -15,11 +15,14 @@ import tempfile
 import dagster as dg
 import dagster._cli
 import dagster._daemon.cli
+import dagster._daemon.controller as daemon_controller
 import dagster._grpc.impl
 import duckdb  # noqa: F401 - imported for the children
 import pandas as pd  # noqa: F401 - imported for the children
 
 import marigold_assets  # noqa: F401 - imported for the children
+
+BETWEEN_LOOKS_AT_BACKFILLS = "DEFAULT_DAEMON_INTERVAL_SECONDS"
 
 
 def warm_up() -> None:
@@ -54,6 +57,7 @@ def become(request: dict) -> None:
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    look_at_backfills_often()
     os.environ.update(request["variables"])
     os.chdir(request["folder"])
     sys.argv = [request["program"], *request["arguments"]]
@@ -66,6 +70,12 @@ def become(request: dict) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def look_at_backfills_often() -> None:
+    """Have a daemon look at backfills every second, where each step of one would else wait up to half a minute."""
+    assert getattr(daemon_controller, BETWEEN_LOOKS_AT_BACKFILLS) == 30
+    setattr(daemon_controller, BETWEEN_LOOKS_AT_BACKFILLS, 1)
 
 
 if __name__ == "__main__":

@@ -371,6 +371,7 @@ def report_of(p, way, hold):
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["plain", "other input first", "resource", "two managers"])
 def test_a_run_that_started_first_and_has_read_last_is_not_overwritten(warehouse, tmp_path, way):
     """Run X starts, Y starts and reads, X reads and writes the report of both days, Y still holds that of its own."""

@@ -90,6 +90,7 @@ def test_values_of_another_kind_are_refused_and_the_old_partition_stays(warehous
     assert len(warehouse.events(["s", "t"], D2)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bad",
     [
@@ -130,6 +131,7 @@ def test_a_missing_and_a_renamed_column_are_refused_by_name(write, refused):
     assert "'net' renamed to 'nett'" in refused(D2, gross=[1], nett=[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["rows outside", "stream"])
 def test_a_table_does_not_grow_for_rows_that_do_not_come(warehouse, fault):
     """Or the code that is right, and has no such column, would be refused from then on."""
@@ -214,6 +216,7 @@ def test_a_first_day_of_nulls_does_not_decide_the_types(warehouse, write):
     ]
 
 
+@pytest.mark.slow
 def test_an_untyped_empty_first_day_does_not_decide_how_the_table_is_cut(warehouse, table, write, read):
     table.frames[D1] = pd.DataFrame(columns=["d", "v"])
     write(D1)
@@ -246,6 +249,7 @@ def test_fractions_are_never_rounded_into_an_integer_column(warehouse, write, re
     assert warehouse.rows("SELECT amount FROM s.t ORDER BY d, amount") == [(1,), (2,), (3,), (4,)]
 
 
+@pytest.mark.slow
 def test_an_asset_that_opted_in_widens_its_columns_exactly(warehouse):
     table = Table(metadata={"marigold/evolve": True})
     table.day(D1, amount=[1, 2])
@@ -267,6 +271,7 @@ def test_integers_that_a_widened_column_could_not_hold_are_refused(warehouse):
     assert warehouse.rows("SELECT amount FROM s.t") == [(2**53 + 1,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tie",
     [
@@ -288,6 +293,7 @@ def test_a_column_that_cannot_widen_because_something_depends_on_it_is_named(war
     assert f"'{D2}'" in line
 
 
+@pytest.mark.slow
 def test_decimals_come_back_exactly_and_wider_ones_are_refused_or_widen_the_column(warehouse, write, refused, read):
     write(D1, price=[Decimal("0.10"), Decimal("19.99")])
     assert read(D1)["price"].tolist() == [Decimal("0.10"), Decimal("19.99")]
@@ -306,6 +312,7 @@ def test_nested_values_come_back_equal(table, write, read):
     assert [list(items) for items in read(D2)["items"]] == [[{"sku": "B", "q": 2}, {"sku": "C", "q": 3}]]
 
 
+@pytest.mark.slow
 def test_a_new_key_in_nested_values_is_refused_by_column_and_key(write, refused):
     write(D1, items=[[{"sku": "A", "q": 1}], []])
     for items in ([[{"sku": "B", "q": 2, "gift": True}]], [[{"sku": "B", "q": 2}, {"sku": "C", "q": 2, "gift": True}]]):
@@ -320,6 +327,7 @@ def test_differing_keys_deep_within_nested_values_are_refused(write, refused):
     assert "gift" in line
 
 
+@pytest.mark.slow
 def test_a_first_day_of_empty_lists_does_not_decide_what_the_lists_hold(warehouse, write, read):
     write(D1, items=[[], []])
     write(D2, items=[[{"sku": "A", "q": 1}]])

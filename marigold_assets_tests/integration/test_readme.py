@@ -91,7 +91,7 @@ def test_a_file_materializes_a_partition(definitions):
     assert_stored(definitions.parent)
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.parametrize("text", FILES[:1], ids=["io manager"])
 def test_the_command_beside_it_materializes_that_partition(definitions, monkeypatch):
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
@@ -119,7 +119,7 @@ def test_a_chain_sums_up_says_what_made_each_day_and_by_the_printed_config_leave
     assert materialize(defs, ["sales_to_date"], *range_, **config) == [(day, "unchanged") for day in days]
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @chain_file
 def test_the_command_of_a_chain_builds_its_range_in_order(definitions, monkeypatch):
     monkeypatch.delenv("DAGSTER_HOME", raising=False)

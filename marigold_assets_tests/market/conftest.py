@@ -35,6 +35,10 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def materialize(warehouse: Path, instance: dg.DagsterInstance) -> Materialize:
+    return materializer(warehouse, instance)
+
+
+def materializer(warehouse: Path, instance: dg.DagsterInstance) -> Materialize:
     """Materialize a day, a range of days `(first, last)`, or with neither what is not partitioned."""
 
     def materialize(
@@ -66,6 +70,10 @@ def materialize(warehouse: Path, instance: dg.DagsterInstance) -> Materialize:
 
 @pytest.fixture
 def query(warehouse: Path) -> Query:
+    return inquirer(warehouse)
+
+
+def inquirer(warehouse: Path) -> Query:
     """Ask the warehouse directly, past everything that is tested here."""
 
     def query(sql: str) -> Rows:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import date, timedelta
+from functools import cache
 
+import dagster as dg
 import pytest
 
 from marigold_assets.market.assets import BIG_DAY_CENTS, TIER_LASTS_DAYS
 from marigold_assets.market.orders import FIRST_DAY, orders_of
+from marigold_assets_tests.market.conftest import inquirer, materializer
 
 pytestmark = pytest.mark.slow
 
@@ -16,12 +19,17 @@ DAILY = ["raw_orders", "daily_sales"]
 EVE, CLOSED, AFTER = "2024-12-24", "2024-12-25", "2024-12-26"
 
 
+@cache
+def once_each(day: date) -> list[dict]:
+    """The orders of a day, the last delivery of each."""
+    return list({row["order_id"]: row for row in orders_of(day).to_dict("records")}.values())
+
+
 def revenue_by_hand(*days: str) -> Counter[str]:
     """Each store's cents over `days`, with Python integers and no table in between."""
     cents: Counter[str] = Counter()
     for day in days:
-        once_each = {row["order_id"]: row for row in orders_of(date.fromisoformat(day)).to_dict("records")}
-        for row in once_each.values():
+        for row in once_each(date.fromisoformat(day)):
             cents[row["store"]] += row["amount_cents"]
     return cents
 
@@ -41,10 +49,10 @@ def test_revenue_is_what_was_sold_less_what_was_given_back(materialize, query):
 
 def test_sales_count_every_order_once_refunds_and_unknown_customers_included(materialize, query):
     materialize(DAILY, EVE)
-    once_each = orders_of(date.fromisoformat(EVE)).drop_duplicates("order_id")
+    orders = orders_of(date.fromisoformat(EVE)).drop_duplicates("order_id")
     [counted] = query("SELECT sum(orders)::INT, sum(refunds)::INT, sum(unknown_customers)::INT FROM market.daily_sales")
-    refunds = int((once_each["status"] == "refund").sum())
-    assert counted == (len(once_each) - refunds, refunds, int(once_each["customer_id"].isna().sum()))
+    refunds = int((orders["status"] == "refund").sum())
+    assert counted == (len(orders) - refunds, refunds, int(orders["customer_id"].isna().sum()))
 
 
 def test_late_orders_are_stored_on_the_shops_day(materialize, query):
@@ -116,17 +124,30 @@ def test_a_nightly_run_of_one_day_still_reports_on_all_days(materialize, query):
     ]
 
 
-def calendar(days):
-    return [FIRST_DAY + timedelta(days=n) for n in range(days)]
+CUT = 3
+DAYS = [FIRST_DAY + timedelta(days=n) for n in range(45)]
+
+
+@pytest.fixture(scope="module")
+def six_weeks(tmp_path_factory):
+    """Asks a warehouse of the chains and what they read: the first days one by one, and all others as a range."""
+    warehouse = tmp_path_factory.mktemp("six_weeks") / "warehouse.duckdb"
+    assets = ["raw_orders", "daily_sales", "sales_to_date", "customer_tiers"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        materialize = materializer(warehouse, instance)
+        for day in DAYS[:CUT]:
+            materialize(assets, str(day))
+        for asset in assets:
+            materialize([asset], (str(DAYS[CUT]), str(DAYS[-1])))
+    return inquirer(warehouse)
 
 
 def tiers_by_hand(days):
     """Every tier there was until the end of some days, as (customer, tier, from, to), one customer at a time."""
     big_days = {}
     for day in days:
-        once_each = {row["order_id"]: row for row in orders_of(day).to_dict("records")}
         cents = Counter()
-        for row in once_each.values():
+        for row in once_each(day):
             cents[row["customer_id"]] += row["amount_cents"]
         for customer, spent in cents.items():
             if isinstance(customer, str) and spent >= BIG_DAY_CENTS:
@@ -153,20 +174,23 @@ EACH_TIER_ONCE = """
 """
 
 
-def test_totals_and_tiers_are_those_of_all_days_before_whether_by_day_or_by_range(materialize, query):
-    days = calendar(45)
-    cut = 3
-    for day in days[:cut]:
-        materialize(["raw_orders", "daily_sales", "sales_to_date", "customer_tiers"], str(day))
-    rest = (str(days[cut]), str(days[-1]))
-    for asset in ("raw_orders", "daily_sales", "sales_to_date", "customer_tiers"):
-        materialize([asset], rest)
-    for until in (days[:1], days[:cut], days):
-        totals = query(f"SELECT store, revenue_cents FROM market.sales_to_date WHERE sale_date = '{until[-1]}'")
+def test_totals_and_tiers_are_those_of_all_days_before_whether_by_day_or_by_range(six_weeks):
+    for until in (DAYS[:1], DAYS[:CUT], DAYS):
+        totals = six_weeks(f"SELECT store, revenue_cents FROM market.sales_to_date WHERE sale_date = '{until[-1]}'")
         assert dict(totals) == revenue_by_hand(*map(str, until))
-    found = query(EACH_TIER_ONCE)
+    found = six_weeks(EACH_TIER_ONCE)
     assert len(found) == len(set(found))
-    assert set(found) == tiers_by_hand(days)
+    assert set(found) == tiers_by_hand(DAYS)
+
+
+def test_a_day_of_the_tiers_holds_no_more_than_what_is_valid_or_has_just_ended(six_weeks):
+    [(rows, customers, beside)] = six_weeks(
+        "SELECT count(*), count(DISTINCT customer_id), count_if(valid_to IS NOT NULL AND valid_to <> as_of)"
+        " FROM market.customer_tiers WHERE as_of = '2024-02-10'"
+    )
+    assert beside == 0
+    assert rows - customers < 20  # those who went from silver to gold
+    assert rows < 2_000
 
 
 def test_a_closed_day_hands_totals_and_tiers_on(materialize, query, monkeypatch):
@@ -181,14 +205,3 @@ def test_a_closed_day_hands_totals_and_tiers_on(materialize, query, monkeypatch)
     assert query(totals.format("2024-01-02")) == query(totals.format("2024-01-01"))
     tiers = "SELECT * EXCLUDE as_of FROM market.customer_tiers WHERE as_of = '{}' ORDER BY ALL"
     assert query(tiers.format("2024-01-02")) == query(tiers.format("2024-01-01"))
-
-
-def test_a_day_of_the_tiers_holds_no_more_than_what_is_valid_or_has_just_ended(materialize, query):
-    materialize(["raw_orders", "customer_tiers"], ("2024-01-01", "2024-02-10"))
-    [(rows, customers, beside)] = query(
-        "SELECT count(*), count(DISTINCT customer_id), count_if(valid_to IS NOT NULL AND valid_to <> as_of)"
-        " FROM market.customer_tiers WHERE as_of = '2024-02-10'"
-    )
-    assert beside == 0
-    assert rows - customers < 20  # those who went from silver to gold
-    assert rows < 2_000

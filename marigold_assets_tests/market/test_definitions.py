@@ -42,13 +42,13 @@ def tick(instant: datetime) -> dg.RunRequest | dg.SkipReason:
     return nightly(dg.build_schedule_context(scheduled_execution_time=instant))
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_the_warehouse_is_the_same_from_every_working_directory(tmp_path):
     assert warehouse_seen_from(tmp_path) == str(PROJECT / "data" / "marigold_market.duckdb")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_the_warehouse_can_lie_elsewhere_and_loading_the_definitions_does_not_make_its_folder(tmp_path):
     elsewhere = tmp_path / "not yet" / "warehouse.duckdb"
     assert warehouse_seen_from(tmp_path, MARIGOLD_MARKET_DB=str(elsewhere)) == str(elsewhere)
@@ -129,6 +129,7 @@ def built(result):
     return {event.asset_key.to_user_string() for event in result.get_asset_materialization_events()}
 
 
+@pytest.mark.slow
 def test_a_night_builds_everything_upon_the_night_before_and_checks_it(night, outcomes):
     for key in ("2024-01-01", "2024-01-02"):
         result = night(key)
@@ -136,6 +137,7 @@ def test_a_night_builds_everything_upon_the_night_before_and_checks_it(night, ou
         assert list(outcomes(result).values()) == [True] * len(definitions.CHECKS)
 
 
+@pytest.mark.slow
 def test_a_night_after_a_gap_builds_sales_and_report_and_names_the_day_that_the_chains_miss(night):
     night("2024-01-01")
     result = night("2024-01-03", raise_on_error=False)

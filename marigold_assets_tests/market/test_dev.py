@@ -86,6 +86,11 @@ def test_the_two_locks_span_the_supported_duckdb_and_pandas():
     assert min(oldest["pandas"]).startswith("3.")
 
 
+def test_what_runs_on_one_environment_only_is_there(dev):
+    assert all((PROJECT / dev.TESTS / file).is_file() for file in dev.ONCE)
+    assert all(file.split("/")[0] in dev.SUITES_ON_OLDEST for file in dev.ONCE)
+
+
 def test_an_environment_is_made_again_exactly_when_its_lock_has_changed(dev, tmp_path, monkeypatch):
     steps: list[tuple[str, ...]] = []
 

@@ -13,7 +13,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.slow
 
 
 def market(*arguments: str, warehouse: Path, home: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -70,7 +70,7 @@ def test_no_setting_holds_a_path():
     assert "storage" not in settings
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_the_workspace_loads_the_market_from_another_folder(tmp_path):
     command = [sys.executable, "-m", "dagster", "definitions", "validate"]
     command += ["--workspace", str(PROJECT / "workspace.yaml")]

@@ -39,7 +39,7 @@ def sample() -> pd.DataFrame:
     return pd.concat([orders_of(day) for day in SAMPLE], ignore_index=True)
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
 def test_another_process_in_another_time_zone_makes_the_same_rows(zone):
     days = [LONG_DAY, PLAIN_DAY, CLOSED_DAY, SHORT_DAY]

@@ -135,6 +135,7 @@ def test_remarks_layout_and_what_is_not_used_do_not_count(fingerprint, old, new)
     assert fingerprint() == fingerprint(old, new)
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_every_process(fingerprint, tmp_path):
     expected = fingerprint()
     script = "import shop.assets; from marigold_assets.code import code_fingerprint as c; print(c(shop.assets.made))"
