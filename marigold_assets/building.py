@@ -30,7 +30,7 @@ from marigold_assets.past import Past
 from marigold_assets.reach import touches_only_its_arguments
 from marigold_assets.recipe import Choices, Recipe
 from marigold_assets.standing import Standing
-from marigold_assets.stores.base import Query, Read, Rows
+from marigold_assets.stores.base import CommittedInterrupt, Query, Read, Rows
 from marigold_assets.stores.duckdb import DuckDBStore, KeptDuckDBStore
 from marigold_assets.stores.turn import Turn
 from marigold_assets.target import Target
@@ -90,6 +90,7 @@ class _Building:
         self._store, self._attempt = target.manager.begin_building(target.claims)
         self._standing = Standing(context, store=self._store, target=target, choices=choices)
         self._past = Past(target, self._standing, strict=choices.strict)
+        self._past.begin(self._store)
         self._strangers = [source for source in target.sources if not source.is_local]
         # Another file must not be opened while this one is: others may do it the other way round.
         self._reaches_out = any(source.input is not None or source.has_ledger for source in self._strangers)
@@ -107,6 +108,8 @@ class _Building:
         build = self._build_in_warehouse if in_warehouse else self._build_with_frames
         try:
             self._build(build)
+            with self._target.explained(self._target.keys):
+                self._past.end(self._store)
         finally:
             self._sum_up()
 
@@ -315,21 +318,23 @@ class _Building:
         )
 
     def _swap(self, store: DuckDBStore, made: _Made) -> None:
-        run = self._context.run.run_id
-        receipts = store.swap(
-            [self._target.slice_of(key) for key in made.keys],
-            made.rows,
-            attempt=self._attempt,
-            swap_id=derive_swap_id(
-                run,
-                self._target.provenance.step,
-                self._target.owner,
-                "\x1f".join(made.keys),
-                self._context.retry_number,
-            ),
-            provenance=replace(self._target.provenance, inputs=made.inputs),
-            options=self._target.options,
-        )
+        run, keys = self._context.run.run_id, "\x1f".join(made.keys)
+        step, owner = self._target.provenance.step, self._target.owner
+        try:
+            receipts = store.swap(
+                [self._target.slice_of(key) for key in made.keys],
+                made.rows,
+                attempt=self._attempt,
+                swap_id=derive_swap_id(run, step, owner, keys, self._context.retry_number),
+                provenance=replace(self._target.provenance, inputs=made.inputs),
+                options=self._target.options,
+            )
+        except CommittedInterrupt as interrupt:
+            self._report_swapped(interrupt.receipts, made)
+            raise
+        self._report_swapped(receipts, made)
+
+    def _report_swapped(self, receipts: Sequence[Receipt], made: _Made) -> None:
         for receipt in receipts:
             self._report(receipt, report.CONFIRMED if receipt.entry.confirmed else report.SWAPPED, made)
 

@@ -66,7 +66,7 @@ def io_manager_key_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> st
 
 
 def upstream_keys(
-    context: dg.AssetExecutionContext, upstream: dg.AssetKey, key: str
+    context: dg.AssetExecutionContext, upstream: dg.AssetKey, key: str, as_of: datetime
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The partitions of an asset that one partition of the running asset reads.
 
@@ -74,6 +74,7 @@ def upstream_keys(
         context: The context of the running asset.
         upstream: The asset that is read, which has partitions.
         key: One partition of the running asset.
+        as_of: When partitions must have ended to count (aware).
 
     Returns:
         Those that there can be, and those that the mapping asks for although its asset has no such partitions.
@@ -83,7 +84,7 @@ def upstream_keys(
     if partitions_def is None or upstream_def is None:
         return (), ()
     mapping = graph.get_partition_mapping(context.asset_key, upstream)
-    with partition_loading_context(dynamic_partitions_store=context.instance):
+    with partition_loading_context(effective_dt=as_of, dynamic_partitions_store=context.instance):
         wanted = partitions_def.empty_subset().with_partition_keys([key])
         found = mapping.get_upstream_mapped_partitions_result_for_partitions(wanted, partitions_def, upstream_def)
         missing = found.required_but_nonexistent_subset

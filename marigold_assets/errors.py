@@ -161,9 +161,9 @@ class FencedOutError(MarigoldError):
         twin = superseded_by_run == run_id
         super().__init__(
             f"run {run_id} (token {token}) is superseded by{' another process of the same run,' if twin else ''}"
-            f" run {superseded_by_run} (token {superseded_by_token}) and has changed nothing",
+            f" run {superseded_by_run} (token {superseded_by_token}) and has changed nothing here",
             remedy=f"keep what {'the other process' if twin else f'run {superseded_by_run}'} writes;"
-            " do not retry this run, launch a new one if needed",
+            " do not retry this run, launch a new one for what it has left undone",
             asset=asset,
             partition=partition,
             table=table,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,7 +22,7 @@ from marigold_assets.windows import Windows
 
 ALLOW_MISSING = "marigold/allow_missing"
 """Metadata of an input: whether partitions that were never materialized count as empty."""
-_MANY = 20
+_MANY = 5
 _REMEMBERED = 1_024  # partitions whose input partitions are kept at hand: those of one opening, and the neighbours
 
 
@@ -79,6 +80,7 @@ class Source:
     ) -> None:
         self._context = context
         self._windows = windows
+        self._as_of = datetime.now(UTC)  # partitions that come while the step runs do not change what it reads
         self.key = key
         self.owner = owner_of(key)
         self.is_own = bool(key == context.asset_key)
@@ -118,7 +120,8 @@ class Source:
                 return (key,)
             if self._mapping is not None and (among := self._windows.shifted(key, self._mapping)) is not None:
                 return among
-        found, nonexistent = dagster_internals.upstream_keys(self._context, self.key, key)
+        found, nonexistent = dagster_internals.upstream_keys(self._context, self.key, key, self._as_of)
+        nonexistent = nonexistent or self._beyond_the_end(key)
         if nonexistent and not self.is_own:
             raise ConfigurationError(
                 f"partition {key!r} reads {_shown(nonexistent)} of {self.owner}, which has no such partition",
@@ -126,6 +129,25 @@ class Source:
                 " TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)",
             )
         return found
+
+    def _beyond_the_end(self, key: str) -> tuple[str, ...]:
+        """What a mapping that looks ahead asks for and that is not there yet: Dagster leaves it out without a word."""
+        mapping = self._mapping
+        if (
+            not isinstance(mapping, dg.TimeWindowPartitionMapping)
+            or mapping.end_offset <= 0
+            or mapping.allow_nonexistent_upstream_partitions
+            or not self._is_alike
+        ):
+            return ()
+        behind = self._all_keys[self._all_keys.index(key) :] if key in self._all_keys else ()
+        missing = mapping.end_offset + 1 - len(behind)
+        return (f"{missing} after {self._all_keys[-1]}",) if behind and missing > 0 else ()
+
+    @cached_property
+    def _all_keys(self) -> tuple[str, ...]:
+        definition = self.partitions_def
+        return () if definition is None else tuple(definition.get_partition_keys(current_time=self._as_of))
 
     @cached_property
     def _mapping(self) -> dg.PartitionMapping | None:

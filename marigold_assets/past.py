@@ -26,6 +26,37 @@ class Past:
     def __init__(self, target: Target, standing: Standing, *, strict: bool) -> None:
         self._target, self._standing, self._strict = target, standing, strict
         self.stale: dict[str, str] = {}
+        self._at_start: dict[str, int] = {}
+
+    def begin(self, store: PartitionStore) -> None:
+        """Note how far what the chain reads has been built, before any of it is read."""
+        if self._target.past is not None:
+            self._at_start = self._newest(store)
+
+    def end(self, store: PartitionStore) -> None:
+        """Report, or in strict mode refuse, that something was restated while this step built upon it.
+
+        Raises:
+            RestatedPastError: It was, and the run is strict. What the step has built stays.
+        """
+        if self._target.past is None or self._newest(store) == self._at_start:
+            return
+        built = [key for key in self._target.keys if key in self._standing.built]
+        found = self._standing.find_restated_since(store, built)
+        if found is None:
+            return
+        key, what = found
+        problem = f"it was built with {what}, while the chain was built upon it"
+        if self._strict:
+            raise RestatedPastError(
+                problem, remedy="build the chain again from that partition", **self._target.slice_of(key).where
+            )
+        self._target.warn(f"{problem}. Remedy: build the chain again from that partition.", key)
+
+    def _newest(self, store: PartitionStore) -> dict[str, int]:
+        sources = [source for source in self._target.sources if source.is_local and not source.is_own]
+        newest = {source.owner: store.newest(source.table) for source in sources}
+        return {owner: entry.position for owner, entry in newest.items() if entry is not None}
 
     def refuse_missing(self, store: PartitionStore, key: str) -> None:
         """Refuse to build a partition whose previous one was never materialized.

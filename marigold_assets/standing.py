@@ -20,6 +20,7 @@ from marigold_assets.target import Target
 _FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 _ROOT_TAG = "dagster/root_run_id"
 _MOST_ANCESTORS = 100
+_EVENTS_A_PAGE = 1_000
 
 Place = tuple[str, str | None]
 """An asset, as the ledger names it, and a partition of it."""
@@ -137,13 +138,22 @@ class Standing:
 
     @cached_property
     def _reported(self) -> frozenset[tuple[str | None, str | None]]:
+        """By the index of assets: a process that dies may leave an event in the log of its run alone."""
         if not self._context.retry_number:
             return frozenset()
-        kind = dg.DagsterEventType.ASSET_MATERIALIZATION
-        logged = self._context.instance.all_logs(self._context.run.run_id, of_type=kind)
-        events = [log.dagster_event.step_materialization_data.materialization for log in logged if log.dagster_event]
-        own = [event for event in events if event.asset_key == self._context.asset_key]
-        return frozenset(((event.tags or {}).get(report.SWAP_ID), event.partition) for event in own)
+        run = self._context.instance.get_run_record_by_id(self._context.run.run_id)
+        since = None if run is None else run.create_timestamp.timestamp()
+        wanted = dg.AssetRecordsFilter(asset_key=self._context.asset_key, after_timestamp=since)
+        found: set[tuple[str | None, str | None]] = set()
+        page = self._context.instance.fetch_materializations(wanted, limit=_EVENTS_A_PAGE)
+        while page.records:
+            own = [record for record in page.records if record.run_id == self._context.run.run_id]
+            events = [record.asset_materialization for record in own]
+            found |= {((event.tags or {}).get(report.SWAP_ID), event.partition) for event in events if event}
+            if not page.has_more:
+                break
+            page = self._context.instance.fetch_materializations(wanted, limit=_EVENTS_A_PAGE, cursor=page.cursor)
+        return frozenset(found)
 
     def note(self, entry: LedgerEntry, *, built: bool) -> None:
         """Take note of what a partition holds now, and whether this step has built it."""
@@ -171,6 +181,12 @@ class Standing:
         heads, inputs = self._whole_past(store)
         found = first_restated(own.line_before(key), heads, inputs, self._target.code)
         return None if found is None else f"partition {found[0]!r} was built with {found[1]}"
+
+    def find_restated_since(self, store: PartitionStore, keys: Sequence[str]) -> tuple[str, str] | None:
+        """The first of some partitions that this step has built from what was restated since, and what that is."""
+        self._past = None
+        heads, inputs = self._whole_past(store)
+        return first_restated(keys, heads, inputs, self._target.code)
 
     @cached_property
     def _definition_keys(self) -> frozenset[str]:

@@ -77,6 +77,18 @@ Rows = pa.Table | pa.RecordBatchReader | Query
 """What a swap takes. A reader is read once, and only after the fence has been passed."""
 
 
+class CommittedInterrupt(KeyboardInterrupt):
+    """An interrupt that came when a swap was committed already.
+
+    Attributes:
+        receipts: What was swapped.
+    """
+
+    def __init__(self, receipts: tuple[Receipt, ...]) -> None:
+        super().__init__("interrupted after COMMIT")
+        self.receipts = receipts
+
+
 class PartitionStore(ABC):
     """A place that swaps partition slices under a fence and keeps the ledger beside the data."""
 
@@ -130,6 +142,7 @@ class PartitionStore(ABC):
             StoreBusyError: The store stayed locked until the deadline.
             StoreUnavailableError: The store cannot be opened or written.
             CommitUnknownError: The outcome of the commit is unknown.
+            CommittedInterrupt: Somebody interrupts, and it is committed.
         """
 
     @abstractmethod

@@ -96,7 +96,7 @@ class Connector:
             StoreUnavailableError: The file cannot be opened.
         """
         deadline = time.monotonic() + self._timeout
-        with _interrupts_as_such(), self._queue(deadline, owner):
+        with interrupts_as_such(), self._queue(deadline, owner):
             opened = self._open(deadline, read_only=False, alone=alone)
             try:
                 yield opened.connection
@@ -115,7 +115,7 @@ class Connector:
             StoreUnavailableError: The file does not exist or cannot be opened.
         """
         deadline = time.monotonic() + self._timeout
-        with _interrupts_as_such():
+        with interrupts_as_such():
             with self._queue(deadline, "a reader", required=False):
                 opened = self._open(deadline, read_only=True, alone=alone)
             try:
@@ -306,13 +306,18 @@ class Connector:
         return StoreUnavailableError(unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place)
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether DuckDB has made an error of an interrupt, as if a statement had failed."""
+    return isinstance(error, RuntimeError) and str(error) == _INTERRUPTED
+
+
 @contextmanager
-def _interrupts_as_such() -> Iterator[None]:
-    """Raise an interrupt as one: DuckDB makes an error of it, as if the statement had failed, to be tried again."""
+def interrupts_as_such() -> Iterator[None]:
+    """Raise an interrupt as one, so that nobody tries again."""
     try:
         yield
     except RuntimeError as error:
-        if str(error) == _INTERRUPTED:
+        if is_interrupt(error):
             raise KeyboardInterrupt from error
         raise
 

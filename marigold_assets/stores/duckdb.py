@@ -33,8 +33,8 @@ from marigold_assets.model import (
     fold,
 )
 from marigold_assets.stores import fence, inputs, ledger, measure, reading
-from marigold_assets.stores.base import PartitionStore, Query, Rows, refuse_bad_target
-from marigold_assets.stores.connection import Connector
+from marigold_assets.stores.base import CommittedInterrupt, PartitionStore, Query, Rows, refuse_bad_target
+from marigold_assets.stores.connection import Connector, is_interrupt
 from marigold_assets.stores.location import Config
 from marigold_assets.stores.opening import Brief, Kept, Opening
 from marigold_assets.stores.predicate import zone_of
@@ -145,9 +145,11 @@ class DuckDBStore(PartitionStore):
                 with self._transaction(attempt.run_id, timezone=zone, begin=False, alone=alone) as session:
                     return job.run(session, self._opening.watch)
             except CommitFailedError as failure:
-                if receipts := self._settle(job, failure.original):
+                receipts, error = self._settle(job, failure.original), failure.original
+                if is_interrupt(error):
+                    raise (CommittedInterrupt(receipts) if receipts else KeyboardInterrupt) from error
+                if receipts:
                     return receipts
-                error: duckdb.Error = failure.original
             except duckdb.Error as failure:
                 if stream is not None and stream.error is not None and not isinstance(stream.error, pa.ArrowException):
                     raise of_author(stream.error, slices[0].where) from None
@@ -263,7 +265,7 @@ class DuckDBStore(PartitionStore):
         with self._opening.reading() as session:
             return ledger.entries(session.fenced, where, parameters)
 
-    def _settle(self, job: SwapJob, error: duckdb.Error) -> tuple[Receipt, ...]:
+    def _settle(self, job: SwapJob, error: BaseException) -> tuple[Receipt, ...]:
         """Find out from the ledger whether a COMMIT that raised has committed (S9).
 
         Returns:

@@ -47,7 +47,7 @@ _BATCH_ROWS = 122_880  # one row group of DuckDB; of other sizes it would put th
 class CommitFailedError(Exception):
     """COMMIT itself raised, so that the outcome is open."""
 
-    def __init__(self, original: duckdb.Error) -> None:
+    def __init__(self, original: duckdb.Error | RuntimeError) -> None:
         super().__init__("COMMIT failed")
         self.original = original
 
@@ -211,7 +211,7 @@ class SwapJob:
         ledger.append(session.fenced, session.connection, entries)
         try:
             session.execute("commit", "COMMIT")
-        except duckdb.Error as error:
+        except (duckdb.Error, RuntimeError) as error:
             raise CommitFailedError(error) from None
         if watch is not None:
             held = {slice_: entry.content_hash for slice_, entry in zip(self.slices, entries, strict=True)}

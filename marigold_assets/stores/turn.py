@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
+from marigold_assets.stores.connection import interrupts_as_such
 from marigold_assets.stores.duckdb import KeptDuckDBStore
 
 Open = Callable[[], AbstractContextManager[KeptDuckDBStore]]
@@ -63,7 +64,8 @@ class Turn:
             self._is_at_work = True
             opened.is_resting = False
         try:
-            yield opened
+            with interrupts_as_such():
+                yield opened
         except BaseException:
             self._over_at = 0.0
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -20,8 +21,9 @@ from marigold_assets.errors import (
     StoreUnavailableError,
 )
 from marigold_assets.model import Attempt, Equals, FencingToken, Interval, PartitionSlice, SwapOptions, TableName
-from marigold_assets.stores.base import Query, Read
+from marigold_assets.stores.base import CommittedInterrupt, Query, Read
 from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.stores.session import Session
 from marigold_assets.testing.confirmation import ConfirmationContract
 from marigold_assets.testing.durability import DurabilityContract
 from marigold_assets.testing.fencing import FencingContract
@@ -525,6 +527,32 @@ def test_a_commit_that_failed_within_an_opening_is_an_error_and_the_next_swap_go
         [receipt] = swap(kept, attempt, {"b": [6]}, swap_id="2")
         assert not receipt.replayed
     assert sorted(duck.read(TABLE)["value"].to_pylist()) == [5, 6]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_interrupt_at_commit_is_one_and_says_whether_that_was_in_time(
+    duck, attempt, monkeypatch, is_kept, is_committed
+):
+    execute, interrupts = Session.execute, [1]
+
+    def interrupted(session, label, statement, parameters=()):
+        is_due = label == "commit" and interrupts
+        rows = [] if is_due and not is_committed else execute(session, label, statement, parameters)
+        if is_due:
+            interrupts.pop()
+            raise RuntimeError("Query interrupted")
+        return rows
+
+    with ExitStack() as until_done:
+        store = until_done.enter_context(duck.keep_open(attempt, [slice_of("a")])) if is_kept else duck
+        monkeypatch.setattr(Session, "execute", interrupted)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            swap(store, attempt, {"a": [5]}, swap_id="1")
+    assert isinstance(raised.value, CommittedInterrupt) == is_committed
+    assert duck.read(TABLE, [slice_of("a")])["value"].to_pylist() == ([5] if is_committed else [1, 2])
+    if is_committed:
+        assert [receipt.entry for receipt in raised.value.receipts] == list(duck.receipts("1"))
 
 
 def test_a_conflict_within_an_opening_is_tried_again(path, duck, attempt, rival):

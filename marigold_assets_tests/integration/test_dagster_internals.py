@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from datetime import UTC, datetime
 
 import dagster as dg
 import pandas as pd
@@ -215,7 +216,8 @@ def test_the_partitions_that_one_key_reads_are_those_of_its_mapping(warehouse, d
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def reader(context) -> None:
-        found.extend(dagster_internals.upstream_keys(context, days.key, key) for key in (D1, D3))
+        now = datetime.now(UTC)
+        found.extend(dagster_internals.upstream_keys(context, days.key, key, now) for key in (D1, D3))
         found.append(dagster_internals.io_manager_key_of(context, days.key))
         found.append(dagster_internals.io_manager_key_of(context, dg.AssetKey("nobody")))
 

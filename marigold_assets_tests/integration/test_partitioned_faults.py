@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
+
 import dagster as dg
 import duckdb
 import pandas as pd
@@ -131,6 +134,35 @@ def test_a_lost_event_fails_the_run_and_is_made_up_for_without_computing_again(w
     assert till.calls == [*built, *days(4, 5)]
     assert set(partitions_of(warehouse)) == set(days(1, 5))
     assert balances(warehouse) == [1, 2, 3, 4, 5]
+
+
+def test_an_event_that_is_written_to_the_log_of_its_run_alone_is_written_again(warehouse, monkeypatch):
+    """Dagster's SQLite storage writes an event twice: a process may die in between."""
+    till = Till(retry_policy=dg.RetryPolicy(max_retries=1))
+    with dg.DagsterInstance.local_temp() as instance:
+        on_disk, storage = replace(warehouse, instance=instance), instance.event_log_storage
+        store, connection, left = storage.store_event, storage.index_connection, [day(2)]
+
+        @contextmanager
+        def dying():
+            raise OSError("the process dies here")
+            yield
+
+        def store_event(event):
+            found = event.dagster_event
+            if found is not None and found.is_step_materialization and found.partition in left:
+                left.clear()
+                storage.index_connection = dying
+            try:
+                return store(event)
+            finally:
+                storage.index_connection = connection
+
+        monkeypatch.setattr(storage, "store_event", store_event)
+        assert on_disk.materialize(till.asset, keys=(day(1), day(3)), raise_on_error=False).success
+        assert not left
+        assert sorted(partitions_of(on_disk)) == days(1, 3)
+    assert balances(warehouse) == [1, 2, 3]
 
 
 def other_run(warehouse, till, *, keys, **config):

@@ -217,6 +217,22 @@ def test_local_and_other_inputs_together_are_read_each_from_where_it_lies(wareho
     assert sorted(inputs_of(warehouse, "joined", day(3))) == [("local", day(3)), ("orders", day(3))]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_mapping_that_looks_ahead_is_refused_where_nothing_is_yet(warehouse, first):
+    ahead = dg.TimeWindowPartitionMapping(start_offset=first, end_offset=1)
+
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day", ins={"orders": dg.AssetIn(partition_mapping=ahead)})
+    def looking(context: dg.AssetExecutionContext, orders: pd.DataFrame):
+        return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "cents": [len(orders)]})
+
+    warehouse.materialize(orders, keys=(day(13), day(15)))
+    every = {"selection": ["looking"], "keys": (day(13), day(15)), "raise_on_error": False}
+    said = failure_of(warehouse.materialize(orders, looking, **every)).splitlines()[0]
+    for word in ("looking", day(15), f"1 after {day(15)}", "no such partition"):
+        assert word in said
+    assert [event.partition for _, event in warehouse.events("looking")] == [day(13), day(14)]
+
+
 @pytest.mark.parametrize("annotation", [pd.DataFrame, duckdb.DuckDBPyRelation])
 def test_the_own_file_is_closed_while_another_one_is_opened(warehouse, tmp_path, annotation, monkeypatch):
     """Or two runs that read each other's files would wait for each other."""

@@ -213,6 +213,29 @@ def test_a_partition_that_somebody_has_built_meanwhile_is_not_reported_as_it_was
         assert event.tags["dagster/data_version"] == heads[key].content_hash
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_is_restated_while_a_chain_is_built_upon_it_is_told_at_the_end(warehouse, strict):
+    shop, meanwhile = Shop(), []
+    run(warehouse, shop.orders, keys=FIVE)
+
+    @partitioned_asset(partitions_def=shop.orders.partitions_def, partition_expr="day", strict=strict)
+    def chain(context: dg.AssetExecutionContext, orders: pd.DataFrame, previous: pd.DataFrame | None):
+        if context.partition_key == day(4):
+            while meanwhile:
+                meanwhile.pop()()
+        return orders.head(1)
+
+    shop.amounts = {day(2): 7, day(5): 8}
+    meanwhile.append(lambda: run(warehouse, shop.orders, keys=(day(2), day(5))))
+    result = run(warehouse, shop.orders, chain, selection=["chain"], keys=FIVE, raise_on_error=False)
+    said = [log.user_message for log in warehouse.instance.all_logs(result.run_id)]
+    if strict:
+        said = [failure_of(result)]
+    assert result.success is not strict
+    assert any(f"'{day(2)}'" in text and "restated" in text and "chain" in text for text in said), said
+    assert [event.partition for _, event in warehouse.events("chain")] == days(1, 5)
+
+
 def test_an_input_that_is_restated_meanwhile_is_seen_before_a_partition_is_left_alone(warehouse):
     shop, meanwhile = Shop(), []
     run(warehouse, shop.orders, keys=FIVE)
