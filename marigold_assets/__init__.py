@@ -7,6 +7,7 @@ from importlib.metadata import version
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from marigold_assets.asset import PartitionedAssetsDefinition, partitioned_asset
+from marigold_assets.checks import build_uniform_version_check
 from marigold_assets.errors import (
     CommitUnknownError,
     ConfigurationError,
@@ -58,6 +59,7 @@ __all__ = [
     "StoreUnavailableError",
     "TableOwnedError",
     "UnsupportedTypeError",
+    "build_uniform_version_check",
     "partitioned_asset",
 ]
 

@@ -1,0 +1,176 @@
+"""Which code built which partition, and what no longer is what it was built from: pure reports over ledger heads.
+
+A partition is *stale* if an input of it was restated after it was read, or is stale itself: at any depth, also along a
+chain. Whether present code would build it otherwise is for whoever knows that code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from marigold_assets.fingerprint import Comparison, compare
+from marigold_assets.model import LedgerEntry
+
+Place = tuple[str, str | None]
+"""An asset, as the ledger names it, and a partition of it."""
+
+Heads = Mapping[Place, LedgerEntry]
+"""The newest ledger entry of every partition of every asset that a report may have to look at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What an author declares to be one definition: the code that built a partition.
+
+    Attributes:
+        code_version: The declared version, if any.
+        code_fingerprint: What the code was; of two fingerprints under one declared version the author says that they
+            mean the same.
+        config_hash: What the config was, if there was one.
+    """
+
+    code_version: str | None
+    code_fingerprint: str | None
+    config_hash: str | None
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> Definition:
+        """The definition under which a partition was built."""
+        found = entry.provenance
+        return cls(
+            code_version=found.code_version,
+            code_fingerprint=None if found.code_version is not None else found.code_fingerprint,
+            config_hash=found.config_hash,
+        )
+
+    def __str__(self) -> str:
+        version = self.code_version or self.code_fingerprint or "unknown"
+        return version if self.config_hash is None else f"{version}, config {self.config_hash[:8]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Partitions that follow each other and were built under one definition.
+
+    Attributes:
+        definition: The definition; ``None`` of partitions that were never swapped.
+        keys: The partitions, in order.
+        row_count: Their rows together.
+        first_write: When the first of them was swapped (aware, UTC).
+        last_write: When the last of them was.
+        run_ids: Who swapped them, in order.
+    """
+
+    definition: Definition | None
+    keys: tuple[str | None, ...]
+    row_count: int = 0
+    first_write: datetime | None = None
+    last_write: datetime | None = None
+    run_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """A partition that was built from what has changed since.
+
+    Attributes:
+        partition_key: The partition.
+        because: The input partition that was restated, or is stale itself.
+        depth: 1 where the partition itself has read what was restated, 2 where one of its inputs has, and so on.
+        origin: The partition that was restated in the first place.
+    """
+
+    partition_key: str | None
+    because: Place
+    depth: int
+    origin: Place
+
+
+def stretches(keys: Sequence[str | None], heads: Mapping[str | None, LedgerEntry]) -> tuple[Stretch, ...]:
+    """The partitions of a table, in stretches of one definition.
+
+    Args:
+        keys: The partitions in the order of their definition.
+        heads: Their newest ledger entries.
+    """
+
+    def definition(key: str | None) -> Definition | None:
+        entry = heads.get(key)
+        return None if entry is None else Definition.of(entry)
+
+    return tuple(_stretch(found, list(own), heads) for found, own in groupby(keys, key=definition))
+
+
+def definitions(heads: Mapping[str | None, LedgerEntry]) -> tuple[Definition, ...]:
+    """Under which definitions the partitions of a table were built, that of most partitions first."""
+    counted = Counter(Definition.of(entry) for entry in heads.values())
+    return tuple(definition for definition, _ in counted.most_common())
+
+
+def _stretch(
+    definition: Definition | None, keys: Sequence[str | None], heads: Mapping[str | None, LedgerEntry]
+) -> Stretch:
+    if definition is None:
+        return Stretch(definition=None, keys=tuple(keys))
+    entries = [heads[key] for key in keys]
+    return Stretch(
+        definition=definition,
+        keys=tuple(keys),
+        row_count=sum(entry.row_count for entry in entries),
+        first_write=min(entry.committed_at for entry in entries),
+        last_write=max(entry.committed_at for entry in entries),
+        run_ids=tuple(dict.fromkeys(entry.run_id for entry in sorted(entries, key=lambda entry: entry.position))),
+    )
+
+
+def stale(places: Iterable[Place], heads: Heads) -> dict[Place, Stale]:
+    """Which of some partitions are stale, at any depth.
+
+    Each partition is looked at once, however many depend on it; nothing is recursive, since chains are long.
+
+    Args:
+        places: The partitions.
+        heads: The heads of them, and of everything that they were built from as far as it is known.
+    """
+    wanted = list(places)
+    known: dict[Place, Stale | None] = {}
+    begun: set[Place] = set()
+    due = wanted[::-1]
+    while due:
+        place = due[-1]
+        entry = heads.get(place)
+        reads = [] if entry is None else [(read.owner, read.partition_key) for read in entry.provenance.inputs]
+        first = [read for read in reads if read in heads and read not in begun]
+        if place not in begun and first:
+            begun.add(place)
+            due += first
+            continue
+        begun.add(place)
+        due.pop()
+        if place not in known:
+            known[place] = None if entry is None else _judge(place, entry, heads, known)
+    return {place: found for place in wanted if (found := known[place]) is not None}
+
+
+def _judge(place: Place, entry: LedgerEntry, heads: Heads, known: Mapping[Place, Stale | None]) -> Stale | None:
+    inherited: Stale | None = None
+    for read in entry.provenance.inputs:
+        source = (read.owner, read.partition_key)
+        head = heads.get(source)
+        if head is not None and _is_restated(read.content_hash, head):
+            return Stale(partition_key=place[1], because=source, depth=1, origin=source)
+        of_source = known.get(source)
+        if of_source is not None and (inherited is None or of_source.depth + 1 < inherited.depth):
+            inherited = Stale(
+                partition_key=place[1], because=source, depth=of_source.depth + 1, origin=of_source.origin
+            )
+    return inherited
+
+
+def _is_restated(recorded: str | None, head: LedgerEntry) -> bool:
+    """Whether an input holds something else now than was read; ``None`` was recorded where nothing was there yet."""
+    return recorded is None or compare(recorded, head.content_hash) is Comparison.DIFFERENT
