@@ -214,6 +214,8 @@ class _Building:
                     if left[0] in self._standing.settled or self._report_standing(left, opened):
                         left.pop(0)
                         continue
+                    if self._reaches_out and elsewhere is None:
+                        break  # restated just now: what lies elsewhere is read first
                     some = self._next_statement(left)
                     with self._target.explained(some):
                         made = self._compute(opened, some, elsewhere or self._load_elsewhere(some))
@@ -351,6 +353,7 @@ class _Building:
                 return key != keys[0]
             if self._standing.is_reported(entry):
                 self._standing.note(entry, built=False)
+                self._outcomes[report.UNCHANGED] += 1
             else:
                 self._report(Receipt(entry=entry), report.UNCHANGED, None)
         return True

@@ -50,7 +50,8 @@ def code_fingerprint(function: Callable[..., Any]) -> str:
             lines, named = _part(value, package)
             parts[id(value)] = value, lines
             due += named
-    lines = [function.__qualname__, *sorted(line for _, own in parts.values() for line in own)]
+    # In the order in which they are named, which is that of the text: two may have one name.
+    lines = [function.__qualname__, *(line for _, own in parts.values() for line in own)]
     return f"{PREFIX}:{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:16]}"
 
 

@@ -137,12 +137,22 @@ class Source:
             not isinstance(mapping, dg.TimeWindowPartitionMapping)
             or mapping.end_offset <= 0
             or mapping.allow_nonexistent_upstream_partitions
-            or not self._is_alike
+            or not self._has_keys_alike
         ):
             return ()
         behind = self._all_keys[self._all_keys.index(key) :] if key in self._all_keys else ()
         missing = mapping.end_offset + 1 - len(behind)
         return (f"{missing} after {self._all_keys[-1]}",) if behind and missing > 0 else ()
+
+    @property
+    def _has_keys_alike(self) -> bool:
+        """Whether a key means the same window as for the asset that reads it, whenever either begins."""
+        ours, theirs = self._windows.definition, self.partitions_def
+        if not isinstance(ours, dg.TimeWindowPartitionsDefinition):
+            return False
+        if not isinstance(theirs, dg.TimeWindowPartitionsDefinition):
+            return False
+        return (ours.cron_schedule, ours.timezone, ours.fmt) == (theirs.cron_schedule, theirs.timezone, theirs.fmt)
 
     @cached_property
     def _all_keys(self) -> tuple[str, ...]:

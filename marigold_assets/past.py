@@ -56,7 +56,11 @@ class Past:
     def _newest(self, store: PartitionStore) -> dict[str, int]:
         sources = [source for source in self._target.sources if source.is_local and not source.is_own]
         newest = {source.owner: store.newest(source.table) for source in sources}
-        return {owner: entry.position for owner, entry in newest.items() if entry is not None}
+        found = {owner: entry.position for owner, entry in newest.items() if entry is not None}
+        past = self._target.past
+        before = past.keys(self._target.keys[0]) if past is not None and self._target.keys else ()
+        own = store.heads(self._target.table, before) if before else {}
+        return found | {f"previous {key}": entry.position for key, entry in own.items()}
 
     def refuse_missing(self, store: PartitionStore, key: str) -> None:
         """Refuse to build a partition whose previous one was never materialized.

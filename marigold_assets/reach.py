@@ -11,7 +11,7 @@ import builtins
 import re
 from collections import deque
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from marigold_assets import code
@@ -21,13 +21,15 @@ _OF_VALUES = frozenset(
         *("pandas", "polars", "pyarrow", "numpy", "dateutil", "pytz", "dagster"),
         *("abc", "bisect", "calendar", "collections", "copy", "dataclasses", "datetime", "decimal", "enum"),
         *("fractions", "functools", "hashlib", "heapq", "itertools", "json", "math", "numbers", "operator", "random"),
-        *("re", "statistics", "string", "textwrap", "time", "types", "typing", "unicodedata", "uuid", "warnings"),
-        *("zoneinfo", "builtins", "__future__", "typing_extensions"),
+        *("re", "statistics", "string", "textwrap", "time", "typing", "unicodedata", "uuid", "warnings", "zoneinfo"),
+        *("__future__", "typing_extensions"),
     ]
 )
 _WORDS_OF_PLACES = re.compile(
     r"(read|scan|write|sink)_.*|to_(sql|parquet|csv|json|pickle|excel|feather|hdf|orc|stata|markdown|html|xml|latex)"
-    r"|resources|instance|open|connect|load|dump|save|savez|fromfile|tofile|memmap|dataset|parquet|csv|fs|SQLContext"
+    r"|resources|instance|open|connect|load|dump|save|savez|fromfile|tofile|memmap|dataset|parquet|csv|fs"
+    r"|sql|SQLContext|loadtxt|genfromtxt|savetxt|OSFile|memory_map|open_.*|(in|out)put_stream|.*FileSystem"
+    r"|HDFStore|Excel(File|Writer)|Pipes.*|materialize.*|execute_.*|load_asset_value"
 )
 _FUNCTIONS_OF_PLACES = frozenset(["open", "exec", "eval", "compile", "input", "__import__", "globals", "breakpoint"])
 _MOST = 200  # definitions that are followed
@@ -58,6 +60,8 @@ def _stays_within(value: Any, package: str, due: deque[Any]) -> bool:
             return False
         if isinstance(node, ast.Attribute) and _WORDS_OF_PLACES.fullmatch(node.attr):
             return False
+        if isinstance(node, ast.arg) and isinstance(node.annotation, ast.Constant):
+            return False  # the name of a class in quotes
     scope = code.scope_of(value)
     objects = [found for path in paths for found in code.unwrapped(_named(path, scope, package))]
     if isinstance(value, FunctionType):
@@ -84,11 +88,13 @@ def _is_harmless(found: object, package: str, due: deque[Any]) -> bool:
         if code.is_followed(str(found.__module__), package, found):
             due.append(found)
             return True
-        return _is_of_values(str(found.__module__)) and not _WORDS_OF_PLACES.fullmatch(found.__name__)
-    name = getattr(found, "__name__", "")
+        is_of_values = found.__module__ == "builtins" or _is_of_values(str(found.__module__))
+        return is_of_values and not _WORDS_OF_PLACES.fullmatch(found.__name__)
+    name = str(getattr(found, "__name__", ""))
     if getattr(found, "__module__", None) == "builtins":
         return name not in _FUNCTIONS_OF_PLACES
-    return _is_of_values(type(found).__module__) and not _WORDS_OF_PLACES.fullmatch(str(name))
+    of = found.__module__ if isinstance(found, BuiltinFunctionType) else type(found).__module__
+    return _is_of_values(str(of)) and not _WORDS_OF_PLACES.fullmatch(name)
 
 
 def _is_of_values(module: str) -> bool:

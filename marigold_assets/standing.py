@@ -129,8 +129,8 @@ class Standing:
                     superseded_by_token=newest.token,
                     **self._target.slice_of(key).where,
                 )
-        read = look_up(store, self._target.sources, keys)
-        self._present |= {place: one.content_hash for place, one in read.items()}
+        local = [source for source in self._target.sources if source.is_local]  # or two files would be open at a time
+        self._present |= {place: one.content_hash for place, one in look_up(store, local, keys).items()}
 
     def is_reported(self, entry: LedgerEntry) -> bool:
         """Whether an earlier attempt of this step has reported what a partition holds: once is enough for a run."""

@@ -32,6 +32,7 @@ _INSTANTS = """(SELECT unnest(generate_series(TIMESTAMPTZ '2023-12-30 00:00:00+0
     TIMESTAMPTZ '2025-01-03 00:00:00+00', INTERVAL 7 HOUR)) AS marigold_at)"""
 _NAMES_ITS_ZONE = re.compile(r"\bAT\s+TIME\s+ZONE\b|\btimezone\s*\(", re.IGNORECASE)
 _SAMPLE_ROWS = 1_000
+_WITH_DATA = re.compile(r"\bwith\s+(no\s+)?data\b", re.IGNORECASE)  # what may end a CREATE TABLE, but no query
 _STRING = re.compile(r"'(?:[^']|'')*'")
 _GOLDEN = (
     *("0", "1", "-1", "127::TINYINT", "9223372036854775807", "1.5::DOUBLE", "-0.0::DOUBLE", "'NaN'::DOUBLE"),
@@ -95,7 +96,7 @@ class Session:
             The columns of its rows, or ``None``.
         """
         self._observe(label)
-        if ";" in query.rstrip().rstrip(";") or not sql.is_query(query):
+        if ";" in query.rstrip().rstrip(";") or _WITH_DATA.search(query) or not sql.is_query(query):
             return None
         statements = self.connection.extract_statements(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
         if len(statements) != 1:

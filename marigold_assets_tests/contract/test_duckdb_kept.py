@@ -406,6 +406,7 @@ REFUSED = {
     "one that closes the brackets": "SELECT 'a' AS key, 1::BIGINT AS value); DROP TABLE sales.daily; SELECT (1",
     "two queries once it is in brackets": "SELECT 'a' AS key, 1 AS value) UNION ALL (SELECT 'a' AS key, 2 AS value",
     "no query": "DELETE FROM sales.daily",
+    "that ends like a table": "SELECT 'a' AS key, 1::BIGINT AS value WITH NO DATA",
     "not SQL": "SELECT FROM WHERE",
     "of nothing": "SELECT key, value FROM sales.nothing",
     "that fails": "SELECT 'a' AS key, error('no such thing')::BIGINT AS value",

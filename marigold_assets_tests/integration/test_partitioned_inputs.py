@@ -217,11 +217,15 @@ def test_local_and_other_inputs_together_are_read_each_from_where_it_lies(wareho
     assert sorted(inputs_of(warehouse, "joined", day(3))) == [("local", day(3)), ("orders", day(3))]
 
 
+@pytest.mark.parametrize("begins", [1, 3])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_mapping_that_looks_ahead_is_refused_where_nothing_is_yet(warehouse, first):
+def test_a_mapping_that_looks_ahead_is_refused_where_nothing_is_yet(warehouse, first, begins):
+    definition = dg.DailyPartitionsDefinition(day(begins), end_date="2024-01-16")
     ahead = dg.TimeWindowPartitionMapping(start_offset=first, end_offset=1)
 
-    @partitioned_asset(partitions_def=DAYS, partition_expr="day", ins={"orders": dg.AssetIn(partition_mapping=ahead)})
+    @partitioned_asset(
+        partitions_def=definition, partition_expr="day", ins={"orders": dg.AssetIn(partition_mapping=ahead)}
+    )
     def looking(context: dg.AssetExecutionContext, orders: pd.DataFrame):
         return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "cents": [len(orders)]})
 
@@ -258,11 +262,15 @@ def test_the_own_file_is_closed_while_another_one_is_opened(warehouse, tmp_path,
 
     joined.__annotations__ = {"local": annotation, "theirs": pd.DataFrame}
     ins = {"theirs": dg.AssetIn("orders", input_manager_key="other")}
-    asset = partitioned_asset(partitions_def=DAYS, partition_expr="day", ins=ins)(joined)
+    options = {"ins": ins, "code_version": "1", "early_cutoff": "on"}
+    asset = partitioned_asset(partitions_def=DAYS, partition_expr="day", **options)(joined)
     every = (local, other.orders, asset)
     warehouse.materialize(*every, keys=(day(2), day(4)), selection=["local", "joined"], resources=other.resources)
     assert warehouse.rows("SELECT count(*) FROM public.joined") == [(3,)]
     assert len(opened) >= 3
+    warehouse.materialize(*every, keys=(day(2), day(4)), selection=["joined"], resources=other.resources)
+    _, event = warehouse.events("joined", day(4))[-1]
+    assert event.metadata["marigold/outcome"].value == "unchanged"
 
 
 def test_an_input_of_the_peer_comes_as_it_stores_it(warehouse, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from marigold_assets import FencedPartitionIOManager, report
 from marigold_assets.asset import partitioned_asset
 from marigold_assets_tests.integration.conftest import failure_of
-from marigold_assets_tests.integration.test_partitioned_asset import Shop, config, day, days, run
+from marigold_assets_tests.integration.test_partitioned_asset import DAYS, Shop, config, day, days, run
 
 pytestmark = pytest.mark.slow  # the quick tests have test_partitioned_asset.py
 
@@ -234,6 +234,29 @@ def test_what_is_restated_while_a_chain_is_built_upon_it_is_told_at_the_end(ware
     assert result.success is not strict
     assert any(f"'{day(2)}'" in text and "restated" in text and "chain" in text for text in said), said
     assert [event.partition for _, event in warehouse.events("chain")] == days(1, 5)
+
+
+def test_the_own_past_that_is_built_anew_while_a_chain_goes_on_is_told_at_the_end(warehouse):
+    meanwhile = []
+
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day")
+    def chain(context: dg.AssetExecutionContext, previous: pd.DataFrame | None):
+        while meanwhile and context.partition_key == day(4):
+            meanwhile.pop()()
+        before = 0 if previous is None else int(previous["cents"].iloc[0])
+        return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "cents": [before + state["step"]]})
+
+    state = {"step": 1}
+    run(warehouse, chain, keys=(day(1), day(2)))
+
+    def restate():
+        state["step"] = 10
+        run(warehouse, chain, keys=(day(1), day(2)), choices={"ops": {"chain": {"config": {"early_cutoff": "off"}}}})
+
+    meanwhile.append(restate)
+    result = run(warehouse, chain, keys=(day(3), day(5)))
+    said = [log.user_message for log in warehouse.instance.all_logs(result.run_id)]
+    assert any(f"chain '{day(2)}' as it was before it was restated" in text for text in said), said
 
 
 def test_an_input_that_is_restated_meanwhile_is_seen_before_a_partition_is_left_alone(warehouse):

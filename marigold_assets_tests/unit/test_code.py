@@ -121,6 +121,31 @@ def test_whatever_the_function_uses_of_its_package_counts(fingerprint, old, new)
     assert fingerprint() != fingerprint(old, new)
 
 
+def in_a_package(tmp_path, monkeypatch, name, **texts):
+    """The fingerprint of ``made`` in the module ``assets`` of a new package."""
+    folder = tmp_path / name
+    folder.mkdir()
+    for module, text in {"__init__": "", **texts}.items():
+        (folder / f"{module}.py").write_text(textwrap.dedent(text).replace("{package}", name))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    return code_fingerprint(importlib.import_module(f"{name}.assets").made)
+
+
+def test_helpers_of_one_name_in_two_modules_are_told_apart(tmp_path, monkeypatch):
+    assets = """
+        from {package} import eur, usd
+        def made(x): return eur.convert(x) - usd.convert(x)
+    """
+    helper = "FACTOR = {}\ndef convert(x): return x * FACTOR\n"
+    of_rates = {"a": (2, 3), "b": (3, 2), "c": (2, 3)}
+    found = [
+        in_a_package(tmp_path, monkeypatch, f"rates_{name}", assets=assets, eur=helper.format(e), usd=helper.format(u))
+        for name, (e, u) in of_rates.items()
+    ]
+    assert found[0] == found[2] != found[1]  # and how the package is called does not count
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

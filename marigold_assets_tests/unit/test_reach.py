@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import subprocess
+from os import system
 from pathlib import Path
 
 import dagster as dg
@@ -131,7 +132,36 @@ def of_another_package(orders):
     return pytest.approx(orders)
 
 
+def runs_a_command(orders):
+    return system("ls")
+
+
+def calls_out_of_a_table(orders):
+    return BY_NAME["shout"](orders)
+
+
+def calls_out_of_a_list(orders, calls=[duckdb.connect]):  # noqa: B006
+    return calls[0]()
+
+
+def reads_text(orders):
+    return np.loadtxt("rows.txt")
+
+
+def queries_files(orders):
+    return pl.sql("SELECT * FROM read_csv('rows.csv')")
+
+
+def starts_a_process_by_dagster(orders):
+    return dg.PipesSubprocessClient()
+
+
+def has_an_argument_of_a_class_in_quotes(config: "Log"):  # noqa: UP037 - that is what is found
+    return config.write("now")
+
+
 shouting = functools.partial(shout)
+BY_NAME = {"shout": shout}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +169,9 @@ shouting = functools.partial(shout)
     [
         *(a_file, a_frame_of_a_file, a_lazy_frame_of_files, writes_a_file, imports, connects, has_a_connection),
         *(has_a_connection_as_default, uses_the_system, asks_for_resources, asks_for_the_instance, starts_a_program),
-        *(writes_by_an_object, stands_for_another, evaluates, of_another_package),
+        *(writes_by_an_object, stands_for_another, evaluates, of_another_package, runs_a_command),
+        *(calls_out_of_a_table, calls_out_of_a_list, reads_text, queries_files, starts_a_process_by_dagster),
+        has_an_argument_of_a_class_in_quotes,
     ],
 )
 def test_whatever_may_reach_out_is_told(function):
