@@ -91,9 +91,8 @@ class _Building:
         self._standing = Standing(context, store=self._store, target=target, choices=choices)
         self._past = Past(target, self._standing, strict=choices.strict)
         self._past.begin(self._store)
-        self._strangers = [source for source in target.sources if not source.is_local]
         # Another file must not be opened while this one is: others may do it the other way round.
-        self._reaches_out = any(source.input is not None or source.has_ledger for source in self._strangers)
+        self._reaches_out = any(source.input is not None or source.has_ledger for source in target.strangers)
         self._keys_at_once = 1 if self._reaches_out else recipe.keys_per_statement
         self._events = EventWriter(context)
         self._outcomes: Counter[str] = Counter()
@@ -136,14 +135,15 @@ class _Building:
             for number, key in enumerate(keys):
                 if key in self._standing.settled:
                     continue
+                ahead = keys[number:]
                 with (
                     self._target.explained([key] if made is None else made.keys),
-                    turn.working(partial(self._open, keys[number:], made), lasting=self._is_quick) as opened,
+                    turn.working(partial(self._open, ahead, made), lasting=self._is_quick) as opened,
                 ):
                     if made is not None:
                         self._swap(opened, made)
                         made = None
-                    if self._report_standing(keys[number:], opened):
+                    if self._report_standing(ahead, opened):
                         continue
                     with self._target.explained([key]):
                         arguments, inputs = self._read(opened, key)
@@ -177,21 +177,20 @@ class _Building:
 
     def _read(self, opened: KeptDuckDBStore, key: str) -> tuple[dict[str, Any], tuple[InputPartition, ...]]:
         """What the function needs for one key, and which inputs it was read from, in one snapshot."""
-        local = [source for source in self._target.sources if source.is_local]
-        given = [source for source in self._target.inputs if source.is_local]
+        local = self._target.local
         with opened.snapshot():
             inputs = look_up(opened, local, [key])
             self._past.refuse_missing(opened, key)
-            refuse_missing(key, given, inputs, self._target.slice_of(key).where)
+            refuse_missing(key, local, inputs, self._target.slice_of(key).where)
             self._past.refuse_restated(opened, key)
-            arguments = {source.name: source.load(opened, key, self._target.manager) for source in given}
+            arguments = {s.name: s.load(opened, key, self._target.manager) for s in local if s.input is not None}
         return arguments, tuple(inputs.values())
 
     def _reading_by_itself(
         self, key: str, query: Query, inputs: Sequence[InputPartition]
     ) -> tuple[Query, tuple[InputPartition, ...]]:
         """SQL of a function that was given frames: mere dependencies are looked up when it reads them, at the swap."""
-        sources = [source for source in self._target.sources if source.input is None and source.is_local]
+        sources = [source for source in self._target.local if source.input is None]
         own = {source.owner for source in sources}
         reads = tuple(read for source in sources for read in source.reads(key))
         return replace(query, reads={str(key): reads}), tuple(one for one in inputs if one.owner not in own)
@@ -231,7 +230,7 @@ class _Building:
             if len(found) >= _MOST_READ_AHEAD:
                 break
             try:
-                own = [s for source in self._target.sources if source.is_local for s in source.slices(key)]
+                own = [slice_ for source in self._target.local for slice_ in source.slices(key)]
             except (MarigoldError, dg.DagsterError):  # which is raised again when it comes to that partition
                 break
             found |= dict.fromkeys(own)
@@ -250,12 +249,9 @@ class _Building:
         """What the function makes of some keys; ``None`` if it has to be asked again, one key at a time."""
         self._past.refuse_missing(opened, keys[0])
         self._past.refuse_restated(opened, keys[0])
-        local = {
-            source.name: source.load_lazily(opened, keys, self._target.manager)
-            for source in self._target.inputs
-            if source.is_local
-        }
-        arguments = {**local, **elsewhere.arguments}
+        given = [source for source in self._target.local if source.input is not None]
+        arguments = {source.name: source.load_lazily(opened, keys, self._target.manager) for source in given}
+        arguments |= elsewhere.arguments
         if any(source.wants_relation for source in self._target.inputs):
             opened.find_frames(wanted=True)
         returned = self._call(keys, arguments)
@@ -276,14 +272,13 @@ class _Building:
                 self._give_up_many_keys(returned.value)
                 return None
             self.verdicts.add(keys, returned.checks)
-            found = look_up(opened, [source for source in self._target.sources if source.is_local], keys)
-            given = [source for source in self._target.inputs if source.is_local]
+            found = look_up(opened, self._target.local, keys)
             refuse_missing(keys[0], given, found, self._target.slice_of(keys[0]).where)
             inputs = (*found.values(), *elsewhere.inputs)
             return _Made(keys=tuple(keys), rows=rows, returned=returned, inputs=inputs)
         self.verdicts.add(keys, returned.checks)
         reads: dict[str | None, tuple[Read, ...]] = {
-            str(key): tuple(read for source in self._target.sources for read in source.reads(key)) for key in keys
+            str(key): tuple(read for source in self._target.local for read in source.reads(key)) for key in keys
         }
         return _Made(keys=tuple(keys), rows=replace(rows, reads=reads), returned=returned, inputs=elsewhere.inputs)
 
@@ -300,13 +295,13 @@ class _Building:
 
     def _load_elsewhere(self, keys: Sequence[str]) -> _Elsewhere:
         """What one partition reads that lies elsewhere; or what several do, of which nothing has to be opened."""
-        if not self._strangers:
+        strangers = self._target.strangers
+        if not strangers:
             return _Elsewhere()
         with self._target.explained(keys):
-            found = {(one.owner, one.partition_key): one for one in look_up_elsewhere(self._strangers, keys)}
-            given = [source for source in self._target.inputs if not source.is_local]
-            refuse_missing(keys[0], given, found, self._target.slice_of(keys[0]).where)
-            arguments = {source.name: source.load_elsewhere(keys[0]) for source in given}
+            found = look_up_elsewhere(strangers, keys)
+            refuse_missing(keys[0], strangers, found, self._target.slice_of(keys[0]).where)
+            arguments = {s.name: s.load_elsewhere(keys[0]) for s in strangers if s.input is not None}
         return _Elsewhere(arguments=arguments, inputs=tuple(found.values()))
 
     def _call(self, keys: Sequence[str], arguments: Mapping[str, Any]) -> Returned:

@@ -152,6 +152,7 @@ def to_rows(value: object, where: Where) -> Rows:
         rows = _to_rows(value)
     except MarigoldError:
         raise
+    # As Arrow, pandas and polars each say that Arrow cannot hold a value: they have no class for it in common.
     except (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError) as error:
         text = " ".join("; ".join(map(str, error.args)).split())
         if "uplicate column" in text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -15,9 +15,10 @@ from marigold_assets import dagster_internals, frames, partitions
 from marigold_assets.attempt import owner_of
 from marigold_assets.errors import ConfigurationError, MissingInputError, Where
 from marigold_assets.io_manager import FencedPartitionIOManager
-from marigold_assets.model import InputPartition, PartitionSlice, TableName
+from marigold_assets.model import InputPartition, PartitionSlice, Place, TableName
 from marigold_assets.stores.base import PartitionStore, Read
 from marigold_assets.stores.duckdb import KeptDuckDBStore
+from marigold_assets.stores.inputs import nothing
 from marigold_assets.windows import Windows
 
 ALLOW_MISSING = "marigold/allow_missing"
@@ -308,26 +309,27 @@ class Source:
         )
 
 
-Found = Mapping[tuple[str, str | None], InputPartition]
+Found = Mapping[Place, InputPartition]
 """What input partitions hold, by owner and partition."""
 
 
 def look_up(store: PartitionStore, sources: Sequence[Source], keys: Sequence[str]) -> Found:
     """What the inputs of some partitions hold now; unknown where they lie elsewhere."""
     slices = [s for source in sources if source.is_local for key in keys for s in source.slices(key)]
-    found = (*store.inputs(list(dict.fromkeys(slices))), *look_up_elsewhere(sources, keys))
-    return {(one.owner, one.partition_key): one for one in found}
+    return _by_place(store.inputs(list(dict.fromkeys(slices)))) | look_up_elsewhere(sources, keys)
 
 
-def look_up_elsewhere(sources: Sequence[Source], keys: Sequence[str]) -> Iterator[InputPartition]:
+def look_up_elsewhere(sources: Sequence[Source], keys: Sequence[str]) -> dict[Place, InputPartition]:
     """The inputs of some partitions that lie elsewhere: by the ledger that is there, or else unknown."""
+    found: dict[Place, InputPartition] = {}
     for source in sources:
         slices = [] if source.is_local else list(dict.fromkeys(s for key in keys for s in source.slices(key)))
-        if source.has_ledger and slices:
-            yield from source.manager.store.inputs(slices)
-            continue
-        for slice_ in slices:
-            yield InputPartition(owner=slice_.owner, partition_key=slice_.partition_key, content_hash=None)
+        found |= _by_place(source.manager.store.inputs(slices) if source.has_ledger and slices else nothing(slices))
+    return found
+
+
+def _by_place(found: Iterable[InputPartition]) -> dict[Place, InputPartition]:
+    return {(one.owner, one.partition_key): one for one in found}
 
 
 def refuse_missing(key: str, sources: Sequence[Source], found: Found, where: Where) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from marigold_assets.fingerprint import Comparison, compare
-from marigold_assets.model import InputPartition, LedgerEntry
+from marigold_assets.model import InputPartition, LedgerEntry, Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +60,15 @@ def _same(before: str | None, now: str | None, *, unknown: bool) -> bool:
     return compare(before, now) is Comparison.SAME
 
 
+def is_restated(recorded: str | None, now: str) -> bool:
+    """Whether an input holds something else now than was read; ``None`` was recorded where nothing was there yet."""
+    return recorded is None or compare(recorded, now) is Comparison.DIFFERENT
+
+
 def first_restated(
     keys: Sequence[str],
     heads: Mapping[str | None, LedgerEntry],
-    inputs: Mapping[tuple[str, str | None], str | None],
+    inputs: Mapping[Place, str | None],
     code: Code,
 ) -> tuple[str, str] | None:
     """The first partition of a chain that its present code and inputs would not make as it is.
@@ -85,10 +90,8 @@ def first_restated(
             return key, other
         for read in entry.provenance.inputs:
             now = inputs.get((read.owner, read.partition_key))
-            if now is None:  # nothing is known of it
+            if now is None or not is_restated(read.content_hash, now):  # or nothing is known of it
                 continue
-            if read.content_hash is None:
-                return key, f"{read.owner} {read.partition_key!r} before that was materialized"
-            if compare(read.content_hash, now) is Comparison.DIFFERENT:
-                return key, f"{read.owner} {read.partition_key!r} as it was before it was restated"
+            when = "before that was materialized" if read.content_hash is None else "as it was before it was restated"
+            return key, f"{read.owner} {read.partition_key!r} {when}"
     return None

@@ -25,6 +25,10 @@ def fold(name: str) -> str:
     return name.translate(_ASCII_LOWER)
 
 
+Place = tuple[str, str | None]
+"""An asset, as the ledger names it, and a partition of it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableName:
     """A table of the store.

@@ -46,16 +46,16 @@ class Past:
         if found is None:
             return
         key, what = found
-        problem = f"it was built with {what}, while the chain was built upon it"
+        self._tell(key, f"it was built with {what}, while the chain was built upon it")
+
+    def _tell(self, key: str, problem: str, *, or_else: str = "") -> None:
+        remedy = "build the chain again from that partition"
         if self._strict:
-            raise RestatedPastError(
-                problem, remedy="build the chain again from that partition", **self._target.slice_of(key).where
-            )
-        self._target.warn(f"{problem}. Remedy: build the chain again from that partition.", key)
+            raise RestatedPastError(problem, remedy=remedy + or_else, **self._target.slice_of(key).where)
+        self._target.warn(f"{problem}. Remedy: {remedy}.", key)
 
     def _newest(self, store: PartitionStore) -> dict[str, int]:
-        sources = [source for source in self._target.sources if source.is_local and not source.is_own]
-        newest = {source.owner: store.newest(source.table) for source in sources}
+        newest = {source.owner: store.newest(source.table) for source in self._target.local if not source.is_own}
         found = {owner: entry.position for owner, entry in newest.items() if entry is not None}
         past = self._target.past
         before = past.keys(self._target.keys[0]) if past is not None and self._target.keys else ()
@@ -97,11 +97,5 @@ class Past:
         if restated is None:
             return
         problem = f"the past that it is built upon no longer holds: {restated}"
-        if self._strict:
-            raise RestatedPastError(
-                problem,
-                remedy="build the chain again from that partition, or turn strict off",
-                **self._target.slice_of(key).where,
-            )
-        self._target.warn(f"{problem}. Remedy: build the chain again from that partition.", key)
+        self._tell(key, problem, or_else=", or turn strict off")
         self.stale[key] = restated

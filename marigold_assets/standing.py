@@ -12,7 +12,7 @@ from marigold_assets.attempt import BACKFILL_TAG
 from marigold_assets.errors import FencedOutError
 from marigold_assets.inputs import Source, look_up
 from marigold_assets.lineage import first_restated, same_inputs
-from marigold_assets.model import CutOff, InputPartition, LedgerEntry, PartitionSlice
+from marigold_assets.model import CutOff, InputPartition, LedgerEntry, PartitionSlice, Place
 from marigold_assets.recipe import Choices
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.target import Target
@@ -21,9 +21,6 @@ _FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 _ROOT_TAG = "dagster/root_run_id"
 _MOST_ANCESTORS = 100
 _EVENTS_A_PAGE = 1_000
-
-Place = tuple[str, str | None]
-"""An asset, as the ledger names it, and a partition of it."""
 
 
 class Standing:
@@ -129,8 +126,8 @@ class Standing:
                     superseded_by_token=newest.token,
                     **self._target.slice_of(key).where,
                 )
-        local = [source for source in self._target.sources if source.is_local]  # or two files would be open at a time
-        self._present |= {place: one.content_hash for place, one in look_up(store, local, keys).items()}
+        read = look_up(store, self._target.local, keys)  # of what is local, or two files would be open at a time
+        self._present |= {place: one.content_hash for place, one in read.items()}
 
     def is_reported(self, entry: LedgerEntry) -> bool:
         """Whether an earlier attempt of this step has reported what a partition holds: once is enough for a run."""
@@ -201,10 +198,9 @@ class Standing:
         if self._past is None:
             heads = dict(store.heads(self._target.table))
             inputs: dict[Place, str | None] = {}
-            for source in self._target.sources:
-                if source.is_local:
-                    entries = heads if source.is_own else store.heads(source.table)
-                    inputs |= {(source.owner, key): entry.content_hash for key, entry in entries.items()}
+            for source in self._target.local:
+                entries = heads if source.is_own else store.heads(source.table)
+                inputs |= {(source.owner, key): entry.content_hash for key, entry in entries.items()}
             self._past = heads, inputs
         return self._past
 

@@ -31,6 +31,8 @@ class Target:
         keys: The partitions that the step is about, in the order in which they are built.
         dagster_keys: The same as Dagster has them: multi-dimensional keys are strings with more to them.
         sources: Everything that it reads.
+        local: What of that lies in its own database.
+        strangers: What does not.
         inputs: What its function is given of that.
         past: Its own past among the inputs, if it is a chain.
         code: The code that builds it.
@@ -58,6 +60,8 @@ class Target:
         self._windows = Windows(self._partitions_def, self.keys)
         self.slice_of = lru_cache(_REMEMBERED)(self._find_slice)
         self.sources = self._find_sources(recipe)
+        self.local = [source for source in self.sources if source.is_local]
+        self.strangers = [source for source in self.sources if not source.is_local]
         self.inputs = [source for source in self.sources if source.input is not None]
         self.past = next((source for source in self.inputs if source.is_own), None)
         self.code = Code(

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from marigold_assets.fingerprint import Comparison, compare
-from marigold_assets.model import LedgerEntry
-
-Place = tuple[str, str | None]
-"""An asset, as the ledger names it, and a partition of it."""
+from marigold_assets.lineage import is_restated
+from marigold_assets.model import LedgerEntry, Place
 
 Heads = Mapping[Place, LedgerEntry]
 """The newest ledger entry of every partition of every asset that a report may have to look at."""
@@ -161,7 +158,7 @@ def _judge(place: Place, entry: LedgerEntry, heads: Heads, known: Mapping[Place,
     for read in entry.provenance.inputs:
         source = (read.owner, read.partition_key)
         head = heads.get(source)
-        if head is not None and _is_restated(read.content_hash, head):
+        if head is not None and is_restated(read.content_hash, head.content_hash):
             return Stale(partition_key=place[1], because=source, depth=1, origin=source)
         of_source = known.get(source)
         if of_source is not None and (inherited is None or of_source.depth + 1 < inherited.depth):
@@ -169,8 +166,3 @@ def _judge(place: Place, entry: LedgerEntry, heads: Heads, known: Mapping[Place,
                 partition_key=place[1], because=source, depth=of_source.depth + 1, origin=of_source.origin
             )
     return inherited
-
-
-def _is_restated(recorded: str | None, head: LedgerEntry) -> bool:
-    """Whether an input holds something else now than was read; ``None`` was recorded where nothing was there yet."""
-    return recorded is None or compare(recorded, head.content_hash) is Comparison.DIFFERENT

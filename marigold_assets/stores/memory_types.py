@@ -32,7 +32,7 @@ def parse(text: str, kind: pa.DataType) -> object:
     """The value of this type that a partition key spells, or ``None`` if it spells none."""
     try:
         return pa.scalar(text).cast(kind).as_py()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # Arrow's words for "spells none" and "has no spelling"
         return None
 
 
@@ -138,7 +138,7 @@ def _cast(name: str, column: _Column, kind: pa.DataType, where: Where) -> _Colum
     try:
         fitted = column.cast(kind)
         back = fitted.cast(column.type).to_pylist()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a value does not fit, or there is no such cast
         fitted, back = column, None
     if back is None or not all(map(_same, column.to_pylist(), back)):
         raise LossyCastError(

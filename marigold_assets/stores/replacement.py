@@ -146,7 +146,7 @@ class Replacement:
     @property
     def _from(self) -> str:
         if isinstance(self.rows, Query) and not self.is_staged:
-            return f"({self.rows.sql.rstrip().rstrip(';')}\n)"
+            return sql.subquery(self.rows.sql)
         return SOURCE
 
     def _stage_if_circular(self) -> None:

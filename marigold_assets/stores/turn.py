@@ -76,11 +76,6 @@ class Turn:
                 if not lasting or time.monotonic() >= self._over_at:
                     self._end()
 
-    def end(self) -> None:
-        """End it now, between two pieces of work."""
-        with self._guard:
-            self._end()
-
     def _begin(self, open_: Open) -> KeptDuckDBStore:
         with ExitStack() as stack:
             opened = stack.enter_context(open_())

@@ -53,7 +53,7 @@ class StoreHarness:
     @pytest.fixture
     def make_store(self) -> MakeStore:
         """Opens one and the same storage on every call: ``make_store(observer=None)``."""
-        raise NotImplementedError
+        raise NotImplementedError  # every store has its own; a suite without one must not pass
 
     @pytest.fixture
     def busy(self) -> AbstractContextManager[str] | None:

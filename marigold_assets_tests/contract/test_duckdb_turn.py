@@ -111,8 +111,7 @@ def test_a_store_that_cannot_be_opened_leaves_nothing_behind(duck, attempt, open
             pass
         with turn.working(openings, lasting=True):
             pass
-        turn.end()
-        assert duck.draw_token("y") > attempt.token
+    assert duck.draw_token("y") > attempt.token
 
 
 def test_turns_that_end_by_themselves_while_work_begins_lose_nothing(duck, attempt, openings):

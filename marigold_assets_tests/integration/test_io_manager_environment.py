@@ -305,6 +305,7 @@ def test_a_database_that_keeps_nothing_is_refused(database):
         assert "'database'" in everything_logged(instance)
 
 
+# Root is refused nothing; whoever is not root, as on most machines, is tested.
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 def test_a_read_only_file_is_refused_with_the_remedy(warehouse):
     warehouse.materialize(days, key=D1)

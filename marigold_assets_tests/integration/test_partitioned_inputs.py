@@ -78,7 +78,7 @@ class TodayAndLastWeek(dg.PartitionMapping):
         )
 
     def get_downstream_partitions_for_partitions(self, *args, **kwargs):
-        raise NotImplementedError
+        raise NotImplementedError  # only what is upstream is asked for
 
 
 def back(days):

@@ -90,7 +90,7 @@ class Legacy(dg.ConfigurableIOManager):
     database: str
 
     def handle_output(self, context, obj):
-        raise NotImplementedError
+        raise NotImplementedError  # it loads what others have stored: to be asked would be a fault
 
     def load_input(self, context):
         with duckdb.connect(self.database, read_only=True) as connection:

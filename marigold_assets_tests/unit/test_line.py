@@ -11,6 +11,7 @@ import pytest
 
 from marigold_assets.stores import line
 
+# Locks on single bytes are POSIX; on Windows everybody passes at once, which the module says of itself.
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no order there")
 
 # Loads the one module by its path: the package would take a second to import.
