@@ -11,8 +11,8 @@ from marigold_assets import partitions, versions
 from marigold_assets.attempt import owner_of
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.io_manager import FencedPartitionIOManager
-from marigold_assets.model import LedgerEntry
-from marigold_assets.versions import Definition, Stretch
+from marigold_assets.model import Definition, LedgerEntry
+from marigold_assets.versions import Stretch
 
 _MOST_SHOWN = 20
 _MOST_COMMANDS = 3

@@ -218,6 +218,67 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What an author declares to be one definition: the code that built a partition.
+
+    Attributes:
+        code_version: The declared version, if any.
+        code_fingerprint: What the code was; of two fingerprints under one declared version the author says that they
+            mean the same.
+        config_hash: What the config was, if there was one.
+    """
+
+    code_version: str | None
+    code_fingerprint: str | None
+    config_hash: str | None
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> Definition:
+        """The definition under which a partition was built."""
+        found = entry.provenance
+        return cls(
+            code_version=found.code_version,
+            code_fingerprint=None if found.code_version is not None else found.code_fingerprint,
+            config_hash=found.config_hash,
+        )
+
+    def __str__(self) -> str:
+        version = self.code_version or self.code_fingerprint or "unknown"
+        return version if self.config_hash is None else f"{version}, config {self.config_hash[:8]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """That somebody accepts a partition as a definition has built it, although others are built under another one.
+
+    Of several for one partition and definition the last that was recorded counts: one that has ended withdraws it.
+
+    Attributes:
+        table: The table.
+        owner: Its owner.
+        partition_key: The partition, or ``None`` for a whole table.
+        definition: What has built it; once it is built under another one, nothing is accepted.
+        accepted_by: Who accepts.
+        accepted_at: When (aware, UTC).
+        reason: Why.
+        until: When it ends (aware, UTC); ``None``: never.
+    """
+
+    table: TableName
+    owner: str
+    partition_key: str | None
+    definition: Definition
+    accepted_by: str
+    accepted_at: datetime
+    reason: str
+    until: datetime | None = None
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it has not ended."""
+        return self.until is None or now < self.until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What a swap returns, one a partition.
 

@@ -13,40 +13,10 @@ from datetime import datetime
 from itertools import groupby
 
 from marigold_assets.lineage import is_restated
-from marigold_assets.model import LedgerEntry, Place
+from marigold_assets.model import Definition, LedgerEntry, Place
 
 Heads = Mapping[Place, LedgerEntry]
 """The newest ledger entry of every partition of every asset that a report may have to look at."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """What an author declares to be one definition: the code that built a partition.
-
-    Attributes:
-        code_version: The declared version, if any.
-        code_fingerprint: What the code was; of two fingerprints under one declared version the author says that they
-            mean the same.
-        config_hash: What the config was, if there was one.
-    """
-
-    code_version: str | None
-    code_fingerprint: str | None
-    config_hash: str | None
-
-    @classmethod
-    def of(cls, entry: LedgerEntry) -> Definition:
-        """The definition under which a partition was built."""
-        found = entry.provenance
-        return cls(
-            code_version=found.code_version,
-            code_fingerprint=None if found.code_version is not None else found.code_fingerprint,
-            config_hash=found.config_hash,
-        )
-
-    def __str__(self) -> str:
-        version = self.code_version or self.code_fingerprint or "unknown"
-        return version if self.config_hash is None else f"{version}, config {self.config_hash[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

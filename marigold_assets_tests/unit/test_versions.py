@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from marigold_assets.model import FencingToken, InputPartition, LedgerEntry, Provenance, TableName
-from marigold_assets.versions import Definition, definitions, stale, stretches
+from marigold_assets.model import Definition, FencingToken, InputPartition, LedgerEntry, Provenance, TableName
+from marigold_assets.versions import definitions, stale, stretches
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

@@ -1,0 +1,45 @@
+"""``marigold``: the command and its parts, each of which is imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, ClassVar
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run: ``--help`` of the whole does without Dagster."""
+
+    parts: ClassVar[dict[str, tuple[str, str]]] = {}
+    """By name of the command: where it is (``module:attribute``), and what it does in one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - what click calls
+        """The names of the commands."""
+        return list(self.parts)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of a name, imported."""
+        if cmd_name not in self.parts:
+            return None
+        module, _, attribute = self.parts[cmd_name][0].partition(":")
+        found: Any = getattr(import_module(module), attribute)
+        return found if isinstance(found, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.parts.items()])
+
+
+class _Marigold(LazyGroup):
+    parts: ClassVar = {
+        "versions": ("marigold_assets.cli.versions:versions", "Which code built which partition; accept, lock, prove."),
+        "purity": ("marigold_assets.cli.purity:purity", "Whether an asset depends on nothing but its partition."),
+    }
+
+
+@click.group(cls=_Marigold, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="marigold-assets")
+def main() -> None:
+    """Safe partitioned backfills for Dagster."""
