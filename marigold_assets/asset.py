@@ -19,6 +19,7 @@ from marigold_assets.inputs import ALLOW_MISSING, Input
 from marigold_assets.model import CutOff
 from marigold_assets.recipe import Choices, Recipe, config_class
 from marigold_assets.signature import PREVIOUS, Signature, dagster_signature, signature_of
+from marigold_assets.uniformity import UNIFORM
 
 _KEYS_A_RUN = 100
 
@@ -72,7 +73,8 @@ def partitioned_asset(
         key_prefix: Prefix of its key.
         key: Its whole key, instead of name and prefix.
         ins: Keys, partition mappings and metadata of inputs: ``columns`` to load, ``marigold/allow_missing`` to take
-            partitions that were never materialized for empty. ``input_manager_key`` names the IO manager of an input
+            partitions that were never materialized for empty, ``marigold/uniform_version`` to refuse partitions that
+            were built under several definitions. ``input_manager_key`` names the IO manager of an input
             that this asset's IO manager does not store.
         early_cutoff: ``"on"`` leaves partitions alone whose code and inputs, or whose new rows, are what they were;
             ``"verify"`` computes and refuses to overwrite what differs. A run may choose otherwise by its config.
@@ -229,6 +231,7 @@ def _input(name: str, annotation: Any, given: dg.AssetIn) -> Input:
         columns=None if columns is None else tuple(columns),
         input_manager_key=given.input_manager_key,
         allow_missing=bool(metadata.get(ALLOW_MISSING, False)),
+        uniform=bool(metadata.get(UNIFORM, False)),
     )
 
 

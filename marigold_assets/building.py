@@ -182,6 +182,7 @@ class _Building:
             inputs = look_up(opened, local, [key])
             self._past.refuse_missing(opened, key)
             refuse_missing(key, local, inputs, self._target.slice_of(key).where)
+            self._target.refuse_mixed(opened, local, [key])
             self._past.refuse_restated(opened, key)
             arguments = {s.name: s.load(opened, key, self._target.manager) for s in local if s.input is not None}
         return arguments, tuple(inputs.values())
@@ -249,6 +250,7 @@ class _Building:
         """What the function makes of some keys; ``None`` if it has to be asked again, one key at a time."""
         self._past.refuse_missing(opened, keys[0])
         self._past.refuse_restated(opened, keys[0])
+        self._target.refuse_mixed(opened, self._target.local, keys)
         given = [source for source in self._target.local if source.input is not None]
         arguments = {source.name: source.load_lazily(opened, keys, self._target.manager) for source in given}
         arguments |= elsewhere.arguments
@@ -301,6 +303,7 @@ class _Building:
         with self._target.explained(keys):
             found = look_up_elsewhere(strangers, keys)
             refuse_missing(keys[0], strangers, found, self._target.slice_of(keys[0]).where)
+            self._target.refuse_mixed(self._store, strangers, keys)
             arguments = {s.name: s.load_elsewhere(keys[0]) for s in strangers if s.input is not None}
         return _Elsewhere(arguments=arguments, inputs=tuple(found.values()))
 

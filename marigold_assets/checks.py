@@ -9,19 +9,21 @@ import dagster as dg
 
 from marigold_assets import partitions, versions
 from marigold_assets.attempt import owner_of
-from marigold_assets.errors import ConfigurationError
+from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.io_manager import FencedPartitionIOManager
-from marigold_assets.model import Definition, LedgerEntry
+from marigold_assets.mixtures import Mixture
+from marigold_assets.model import LedgerEntry
+from marigold_assets.uniformity import Subject, mixture_of, remedy, said_of_accepted, said_of_odd
 from marigold_assets.versions import Stretch
 
 _MOST_SHOWN = 20
-_MOST_COMMANDS = 3
 
 
 def build_uniform_version_check(
     *,
     asset: dg.AssetsDefinition,
     blocking: bool = False,
+    columns: Sequence[str] | None = None,
     io_manager_key: str = "io_manager",
     name: str = "uniform_version",
 ) -> dg.AssetChecksDefinition:
@@ -33,6 +35,8 @@ def build_uniform_version_check(
 
     Args:
         asset: The asset, which has partitions and is stored by this package.
+        columns: The columns that count, where the asset declares what its code versions change (the metadata
+            ``marigold/column_versions``); all by default.
         blocking: Whether assets behind it are not built in the same run where it fails.
         io_manager_key: The resource that stores the asset.
         name: The name of the check.
@@ -57,51 +61,48 @@ def build_uniform_version_check(
                 remedy="name the FencedPartitionIOManager that stores the asset: io_manager_key=...",
                 asset=owner_of(asset.key),
             )
-        return _judged(asset, manager, context.instance)
+        return _judged(asset, manager, context.instance, columns)
 
     return uniform_version
 
 
 def _judged(
-    asset: dg.AssetsDefinition, manager: FencedPartitionIOManager, instance: dg.DagsterInstance
+    asset: dg.AssetsDefinition,
+    manager: FencedPartitionIOManager,
+    instance: dg.DagsterInstance,
+    columns: Sequence[str] | None,
 ) -> dg.AssetCheckResult:
     spec = asset.specs_by_key[asset.key]
-    heads = manager.store.heads(partitions.table_of_asset(asset.key, spec.metadata, manager.schema_))
+    table = partitions.table_of_asset(asset.key, spec.metadata, manager.schema_)
+    owner = owner_of(asset.key)
     definition: Any = asset.partitions_def
     keys = [str(key) for key in definition.get_partition_keys(dynamic_partitions_store=instance)]
+    heads = manager.store.heads(table)
     known: dict[str | None, LedgerEntry] = {key: heads[key] for key in keys if key in heads}
-    found = versions.definitions(known)
-    wanted = next((one for one in found if one.code_version == spec.code_version), next(iter(found), None))
-    stretches = versions.stretches(keys, known)
-    odd = [one for one in stretches if one.definition is not None and one.definition != wanted]
+    changes = partitions.column_changes(spec.metadata, Where(asset=owner, table=str(table)))
+    subject = Subject(table=table, owner=owner, code_version=spec.code_version, changes=changes)
+    found = mixture_of(manager.store, subject, keys, known, columns)
+    shown = versions.stretches(keys, known)[:_MOST_SHOWN]
     return dg.AssetCheckResult(
-        passed=not odd,
-        description=_described(asset, found, odd),
+        passed=not found.odd,
+        description=_described(owner, found),
         metadata={
-            "marigold/definitions": dg.MetadataValue.table([_record(one) for one in stretches[:_MOST_SHOWN]]),
+            "marigold/definitions": dg.MetadataValue.table([_record(one) for one in shown]),
             "marigold/partitions": len(known),
-            "marigold/odd_partitions": sum(len(one.keys) for one in odd),
+            "marigold/odd_partitions": sum(len(one.keys) for one in found.odd),
+            "marigold/accepted_partitions": sum(len(one.keys) for one in found.accepted),
         },
     )
 
 
-def _described(asset: dg.AssetsDefinition, found: Sequence[Definition], odd: Sequence[Stretch]) -> str:
-    if not found:
+def _described(owner: str, found: Mixture) -> str:
+    if found.wanted is None:
         return "the ledger knows no partition of it"
-    if not odd:
-        return f"all under {found[0]}"
-    name = owner_of(asset.key)
-    commands = [
-        f"dagster asset materialize --select {name} --partition-range {one.keys[0]}...{one.keys[-1]}"
-        for one in odd[:_MOST_COMMANDS]
-    ]
-    more = f", and {len(odd) - _MOST_COMMANDS} more stretches" if len(odd) > _MOST_COMMANDS else ""
-    ranges = ", ".join(f"{one.keys[0]} to {one.keys[-1]} ({one.definition})" for one in odd[:_MOST_COMMANDS])
-    count = sum(len(one.keys) for one in odd)
-    return (
-        f"{count} partitions were built under another definition than the rest: {ranges}{more}."
-        f" Remedy: rebuild them from the asset's page, or by {'; '.join(commands)}"
-    )
+    accepted = f"; {said_of_accepted(found)}" if found.accepted else ""
+    if found.odd:
+        return f"{said_of_odd(found)}. Remedy: {remedy(owner, found)}{accepted}"
+    rest = "; others differ in no column that counts" if len(found.definitions) > 1 and not found.accepted else ""
+    return f"all under {found.wanted}{rest}{accepted}"
 
 
 def _record(one: Stretch) -> dg.TableRecord:

@@ -113,6 +113,12 @@ class RestatedPastError(ConfigurationError):
     kind = "restated_past"
 
 
+class MixedVersionsError(ConfigurationError):
+    """Partitions that are read together were built under several definitions, and one is needed."""
+
+    kind = "mixed_versions"
+
+
 class TableOwnedError(ConfigurationError):
     """Two assets map to one table."""
 

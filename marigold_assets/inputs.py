@@ -37,6 +37,7 @@ class Input:
         columns: Columns to load; ``None`` for all.
         input_manager_key: The resource that loads it, where that is not the asset's own IO manager.
         allow_missing: Whether partitions that were never materialized count as empty.
+        uniform: Whether partitions that are read together must have been built under one definition.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Input:
     columns: tuple[str, ...] | None = None
     input_manager_key: str | None = None
     allow_missing: bool = False
+    uniform: bool = False
 
     @property
     def is_in_warehouse(self) -> bool:
@@ -57,6 +59,7 @@ class Source:
     Attributes:
         key: The asset.
         owner: The asset as the ledger names it.
+        code_version: The version that its present code declares, if that is known.
         is_own: Whether it is the past of the asset that is being built.
         has_ledger: Whether a ledger knows what its partitions hold.
         is_local: Whether it lies in the database of the asset that is being built.
@@ -89,6 +92,7 @@ class Source:
         self._node = dagster_internals.upstream_node(context, key)
         self.metadata: Mapping[str, Any] = self._node.metadata if self._node is not None else {}
         self.partitions_def = self._node.partitions_def if self._node is not None else None
+        self.code_version = self._node.code_version if self._node is not None else None
         self.manager = self._manager(manager)
         self.has_ledger = isinstance(self.manager, FencedPartitionIOManager)
         self.is_local = self.has_ledger and _same_file(self.manager, manager)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from marigold_assets.attempt import (
 from marigold_assets.errors import ConfigurationError, UnsupportedTypeError, Where
 from marigold_assets.model import Attempt, Claim, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
 from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.uniformity import UNIFORM, Subject, refuse_mixture
 
 
 class FencedPartitionIOManager(dg.ConfigurableIOManager):
@@ -42,7 +44,8 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
     * ``marigold/evolve``: ``True`` to add new columns and widen types instead of failing.
     * ``marigold/renamed_from``: former key of the asset, whose table it takes over.
 
-    ``columns`` in the metadata of an input loads only those columns.
+    ``columns`` in the metadata of an input loads only those columns; ``marigold/uniform_version`` refuses partitions
+    that were built under several definitions.
 
     Examples:
         .. code-block:: python
@@ -111,9 +114,33 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             own_past = slices is not None and (not slices or context.asset_key in assets_of_step())
             if own_past and self.store.columns(table) is None:
                 return frames.empty(kind, where)
+            self._refuse_mixed(context, table, owner, metadata, slices)
             loaded = frames.load(self.store, (table, slices, columns), kind, where)
             self._refuse_overwritten(upstream, table, where)
             return loaded
+
+    def _refuse_mixed(
+        self,
+        context: dg.InputContext,
+        table: TableName,
+        owner: str,
+        metadata: Mapping[str, Any],
+        slices: Sequence[PartitionSlice] | None,
+    ) -> None:
+        """Refuse partitions that were built under several definitions where the input is needed under one."""
+        own = context.definition_metadata or {}
+        if not own.get(UNIFORM):
+            return
+        where = Where(asset=owner, table=str(table))
+        subject = Subject(
+            table=table,
+            owner=owner,
+            code_version=dagster_internals.code_version_of_input(context),
+            changes=partitions.column_changes(metadata, where),
+        )
+        keys = None if slices is None else [slice_.partition_key for slice_ in slices]
+        warn = context.log.warning if self._attempt is not None else warnings.warn
+        refuse_mixture(self.store, subject, keys, own.get("columns"), where=where, warn=warn)
 
     def _begin_reading(self, context: dg.InputContext) -> None:
         """Have a token older than what is read, and claim the keys of a range run, known only within a step."""

@@ -90,8 +90,8 @@ def mixture(
     Args:
         keys: The partitions in the order of their definition; those that were never built are left out.
         heads: Their newest ledger entries.
-        present: The code version of the present code: if it has built any, its definition is the one wanted, and
-            otherwise that of most partitions.
+        present: The code version of the present code, if it is known: if it has built any, its definition is the one
+            wanted, and otherwise that of most partitions.
         now: When (aware): what was accepted may have ended.
         acceptances: What was accepted, in the order in which it was recorded.
         changes: What is declared of code versions.
@@ -99,7 +99,8 @@ def mixture(
     """
     built = {key: heads[key] for key in keys if key in heads}
     found = definitions(built)
-    wanted = next((one for one in found if one.code_version == present), next(iter(found), None))
+    of_present = (one for one in found if present is not None and one.code_version == present)
+    wanted = next(of_present, next(iter(found), None))
     if wanted is None:
         return Mixture(wanted=None)
     others = {one: difference(one, wanted, changes or {}) for one in found if one != wanted}
@@ -140,7 +141,10 @@ def _part(
 
 
 def _told_apart(acceptances: Iterable[Acceptance]) -> tuple[Acceptance, ...]:
-    return tuple({(one.accepted_by, one.accepted_at, one.reason, one.until): one for one in acceptances}.values())
+    found: dict[tuple[object, ...], Acceptance] = {}
+    for one in acceptances:
+        found.setdefault((one.accepted_by, one.accepted_at, one.reason, one.until), one)
+    return tuple(found.values())
 
 
 def _together(differences: Iterable[Difference]) -> Difference:

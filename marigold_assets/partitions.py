@@ -9,12 +9,15 @@ from typing import Any
 import dagster as dg
 
 from marigold_assets.errors import ConfigurationError, Where
+from marigold_assets.mixtures import Changes, ColumnChange
 from marigold_assets.model import Condition, CutOff, Equals, Interval, PartitionSlice, SwapOptions, TableName
 from marigold_assets.windows import Windows
 
 PARTITION_EXPR = "partition_expr"
 EVOLVE = "marigold/evolve"
 RENAMED_FROM = "marigold/renamed_from"
+COLUMN_VERSIONS = "marigold/column_versions"
+IMPURE_COLUMNS = "marigold/impure_columns"
 _OWN_KEYS = "marigold/"
 DEFAULT_SCHEMA = "public"
 
@@ -42,7 +45,7 @@ def swap_options(metadata: Mapping[str, Any], where: Where, *, cut_off: CutOff =
     Raises:
         ConfigurationError: One of the values says nothing of the kind.
     """
-    known = (EVOLVE, RENAMED_FROM)
+    known = (EVOLVE, RENAMED_FROM, COLUMN_VERSIONS, IMPURE_COLUMNS)
     if unknown := [key for key in metadata if key.startswith(_OWN_KEYS) and key not in known]:
         raise ConfigurationError(
             f"the asset's metadata has the unknown key {unknown[0]!r}",
@@ -64,6 +67,49 @@ def swap_options(metadata: Mapping[str, Any], where: Where, *, cut_off: CutOff =
             **where,
         )
     return SwapOptions(evolve=bool(evolve), renamed_from=tuple(former), cut_off=cut_off)
+
+
+def column_changes(metadata: Mapping[str, Any], where: Where) -> Changes:
+    """Which columns code versions change, as an asset declares it: ``{"3": {"since": "2", "columns": [...]}}``.
+
+    Raises:
+        ConfigurationError: It says something else.
+    """
+    given = _plain(metadata.get(COLUMN_VERSIONS)) or {}
+    if isinstance(given, Mapping) and all(map(_is_column_change, given.values())):
+        return {
+            str(version): ColumnChange(since=str(one["since"]), columns=frozenset(map(str, one["columns"])))
+            for version, one in given.items()
+        }
+    raise ConfigurationError(
+        f"{COLUMN_VERSIONS} is {given!r}, which does not say what each code version changes",
+        remedy=f'set metadata={{"{COLUMN_VERSIONS}": {{"3": {{"since": "2", "columns": ["net_revenue"]}}}}}} on the'
+        " asset if code version 3 differs from 2 in this column alone",
+        **where,
+    )
+
+
+def _is_column_change(given: object) -> bool:
+    if not isinstance(given, Mapping) or given.keys() != {"since", "columns"}:
+        return False
+    columns = given["columns"]
+    return isinstance(columns, Sequence) and not isinstance(columns, str) and all(isinstance(c, str) for c in columns)
+
+
+def impure_columns(metadata: Mapping[str, Any], where: Where) -> Mapping[str, str]:
+    """Columns that depend on more than the partition, as an asset admits it, each with the reason.
+
+    Raises:
+        ConfigurationError: It says something else, or gives no reason.
+    """
+    given = _plain(metadata.get(IMPURE_COLUMNS)) or {}
+    if isinstance(given, Mapping) and all(isinstance(reason, str) and reason.strip() for reason in given.values()):
+        return {str(column): str(reason) for column, reason in given.items()}
+    raise ConfigurationError(
+        f"{IMPURE_COLUMNS} is {given!r}, which does not give a reason for each column",
+        remedy=f'set metadata={{"{IMPURE_COLUMNS}": {{"<column>": "<why it may differ>"}}}} on the asset',
+        **where,
+    )
 
 
 def _plain(value: object) -> object:

@@ -34,6 +34,7 @@ from marigold_assets.model import (
     derive_swap_id,
 )
 from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.uniformity import Subject, refuse_mixture
 
 
 class FencedPartitionResource(DuckDBResource):
@@ -68,14 +69,15 @@ class FencedPartitionResource(DuckDBResource):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Draw the fencing token of this attempt, before any input is read."""
-        self._attempt = begin_attempt(self._store, context)
+        self._attempt = begin_attempt(self.store, context)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - what Dagster calls
         """Forget the attempt."""
         self._attempt = None
 
     @property
-    def _store(self) -> DuckDBStore:
+    def store(self) -> DuckDBStore:
+        """The database, as this package sees it."""
         return DuckDBStore(self.database, config=self.connection_config, lock_timeout_seconds=self.lock_timeout_seconds)
 
     @contextmanager
@@ -88,7 +90,7 @@ class FencedPartitionResource(DuckDBResource):
             StoreBusyError: Another process held the database until the deadline.
             StoreUnavailableError: The database cannot be opened.
         """
-        with self._store.connector.share() as connection:
+        with self.store.connector.share() as connection:
             yield connection
 
     def claim(self, context: dg.AssetExecutionContext, asset_key: dg.CoercibleToAssetKey | None = None) -> None:
@@ -99,7 +101,7 @@ class FencedPartitionResource(DuckDBResource):
         key = _asset_key(_of_asset(context), asset_key)
         with explained(context.instance, context.run.run_id, self._where(context, key)):
             claims = [Claim(owner=owner_of(key), partition_key=s.partition_key) for s in self._slices(context, key)]
-            self._store.claim(self._running().attempt, claims)
+            self.store.claim(self._running().attempt, claims)
 
     def swap(
         self,
@@ -132,7 +134,7 @@ class FencedPartitionResource(DuckDBResource):
             slices = self._slices(context, key)
             attempt = self._running().attempt
             self._swaps += 1
-            receipts = self._store.swap(
+            receipts = self.store.swap(
                 slices,
                 frames.to_rows(rows, slices[0].where),
                 attempt=attempt,
@@ -160,6 +162,7 @@ class FencedPartitionResource(DuckDBResource):
         *,
         columns: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
+        uniform_version: bool = False,
     ) -> Any:
         """Read another asset of the same database, in one snapshot.
 
@@ -170,9 +173,10 @@ class FencedPartitionResource(DuckDBResource):
             columns: Columns wanted; all by default.
             keys: Partitions wanted. By default those that this step's partitions map to, or the whole table where the
                 asset is not an input of this step.
+            uniform_version: Whether to refuse partitions that were built under several definitions.
 
         Raises:
-            dagster.Failure: Table, column or partition expression do not exist.
+            dagster.Failure: Table, column or partition expression do not exist; or the partitions were.
             StoreBusyError: The store stayed locked until the deadline.
         """
         key = dg.AssetKey.from_coercible(asset_key)
@@ -182,13 +186,34 @@ class FencedPartitionResource(DuckDBResource):
                 self._attempt.reading(first=False)
             table, slices = self._upstream(context, key, keys)
             where["table"] = str(table)
-            if slices is not None and key in assets_of_step() and self._store.columns(table) is None:
+            if slices is not None and key in assets_of_step() and self.store.columns(table) is None:
                 return frames.empty(frame_type, where)  # an asset that reads its own past has none yet
-            return frames.load(self._store, (table, slices, columns), frame_type, where)
+            if uniform_version:
+                self._refuse_mixed(context, key, table, slices, columns)
+            return frames.load(self.store, (table, slices, columns), frame_type, where)
+
+    def _refuse_mixed(
+        self,
+        context: dg.AssetExecutionContext,
+        key: dg.AssetKey,
+        table: TableName,
+        slices: Sequence[PartitionSlice] | None,
+        columns: Sequence[str] | None,
+    ) -> None:
+        node = dagster_internals.upstream_node(context, key)
+        where = Where(asset=owner_of(key), table=str(table))
+        subject = Subject(
+            table=table,
+            owner=owner_of(key),
+            code_version=None if node is None else node.code_version,
+            changes=partitions.column_changes({} if node is None else node.metadata, where),
+        )
+        read = None if slices is None else [slice_.partition_key for slice_ in slices]
+        refuse_mixture(self.store, subject, read, columns, where=where, warn=context.log.warning)
 
     def ledger(self, asset_key: dg.CoercibleToAssetKey | None = None) -> tuple[LedgerEntry, ...]:
         """The record of swaps in order: of one asset, or of the whole database."""
-        entries = self._store.ledger()
+        entries = self.store.ledger()
         if asset_key is None:
             return entries
         owner = owner_of(dg.AssetKey.from_coercible(asset_key))
@@ -196,7 +221,7 @@ class FencedPartitionResource(DuckDBResource):
 
     def _running(self) -> RunningAttempt:
         if self._attempt is None:
-            self._attempt = RunningAttempt(store=self._store, attempt=stand_in_attempt(self._store))
+            self._attempt = RunningAttempt(store=self.store, attempt=stand_in_attempt(self.store))
         return self._attempt
 
     def _where(self, context: dg.AssetExecutionContext, key: dg.AssetKey) -> Where:

@@ -16,6 +16,8 @@ from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.lineage import Code
 from marigold_assets.model import Claim, PartitionSlice, Provenance, SwapOptions
 from marigold_assets.recipe import Choices, Recipe
+from marigold_assets.stores.base import PartitionStore
+from marigold_assets.uniformity import Subject, refuse_mixture
 from marigold_assets.windows import Windows
 
 _REMEMBERED = 1_024  # partitions whose slices are kept at hand
@@ -50,6 +52,7 @@ class Target:
 
     def __init__(self, recipe: Recipe, context: dg.AssetExecutionContext, choices: Choices) -> None:
         self._context, self._choices = context, choices
+        self._warned: set[str] = set()
         self._spec = context.assets_def.specs_by_key[context.asset_key]
         self.manager = _manager_of(context, recipe)
         self.owner = owner_of(context.asset_key)
@@ -118,9 +121,36 @@ class Target:
         with explained(self._context.instance, self._context.run.run_id, where):
             yield
 
+    def refuse_mixed(self, store: PartitionStore, sources: Sequence[Source], keys: Sequence[str]) -> None:
+        """Refuse inputs that are needed under one definition and were built under several; say what is accepted.
+
+        Args:
+            store: Where the inputs that lie in the own database are looked up.
+            sources: The inputs.
+            keys: The partitions that are about to be computed.
+
+        Raises:
+            MixedVersionsError: There are such.
+        """
+        for source in sources:
+            if source.input is None or not source.input.uniform or not source.has_ledger:
+                continue
+            changes = partitions.column_changes(source.metadata, source.where)
+            subject = Subject(table=source.table, owner=source.owner, code_version=source.code_version, changes=changes)
+            of_source = store if source.is_local else source.manager.store
+            for key in keys:
+                read = [slice_.partition_key for slice_ in source.slices(key)]
+                where = self.slice_of(key).where
+                refuse_mixture(of_source, subject, read, source.input.columns, where=where, warn=self._warn_once)
+
     def warn(self, text: str, key: str | None = None) -> None:
         """Warn of something in the run's log."""
         self._context.log.warning(self._said(text, key))
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self.warn(text)
 
     def inform(self, text: str) -> None:
         """Say something in the run's log."""
