@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from marigold_assets.errors import ConfigurationError, ContentDiffersError, FencedOutError
 from marigold_assets.model import (
+    Acceptance,
     Attempt,
     Claim,
     Column,
@@ -233,6 +234,19 @@ class PartitionStore(ABC):
     @abstractmethod
     def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
         """What was committed under a swap id; empty if nothing was. The answer to an unknown outcome (S9)."""
+
+    @abstractmethod
+    def accept(self, acceptances: Sequence[Acceptance]) -> None:
+        """Record that partitions are accepted as they were built; all or none, and nothing is ever changed or deleted.
+
+        Raises:
+            StoreBusyError: The store stayed locked until the deadline.
+            StoreUnavailableError: The store cannot be written.
+        """
+
+    @abstractmethod
+    def acceptances(self, table: TableName) -> tuple[Acceptance, ...]:
+        """What was accepted of a table, in the order in which it was recorded, also what has ended."""
 
     @abstractmethod
     def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
