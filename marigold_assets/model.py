@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import string
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
 from typing import NewType
@@ -67,6 +67,11 @@ class Interval:
     end: datetime
     timezone: str = "UTC"
 
+    @property
+    def in_utc(self) -> Interval:
+        """The same interval with its instants in UTC: those of two zones are never equal where a clock is put back."""
+        return replace(self, start=self.start.astimezone(UTC), end=self.end.astimezone(UTC))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equals:
@@ -77,6 +82,11 @@ class Equals:
 
 
 Condition = Interval | Equals
+
+
+def recorded(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """The conditions of a slice as the ledger records them: with instants in UTC."""
+    return tuple(c.in_utc if isinstance(c, Interval) else c for c in conditions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +209,8 @@ class LedgerEntry:
         provenance: Code and inputs.
         committed_at: When (aware, UTC), by the writer's clock; order by ``position``, never by this.
         confirmed: Whether the rows were computed again, were the same, and were left alone.
+        conditions: What told the rows of the partition (see :func:`recorded`); empty for a whole table, ``None`` where
+            a release wrote that did not record it.
     """
 
     position: int
@@ -215,6 +227,7 @@ class LedgerEntry:
     provenance: Provenance
     committed_at: datetime
     confirmed: bool = False
+    conditions: tuple[Condition, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

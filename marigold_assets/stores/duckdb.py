@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -16,15 +15,12 @@ from marigold_assets.errors import (
     ConfigurationError,
     MarigoldError,
     StoreBusyError,
-    Where,
 )
 from marigold_assets.model import (
+    Acceptance,
     Attempt,
     Claim,
-    Column,
     FencingToken,
-    InputPartition,
-    LedgerEntry,
     PartitionSlice,
     Provenance,
     Receipt,
@@ -32,11 +28,13 @@ from marigold_assets.model import (
     TableName,
     fold,
 )
-from marigold_assets.stores import fence, inputs, ledger, measure, reading
-from marigold_assets.stores.base import CommittedInterrupt, PartitionStore, Query, Rows, refuse_bad_target
+from marigold_assets.stores import acceptances as accepting
+from marigold_assets.stores import fence, reading
+from marigold_assets.stores.base import CommittedInterrupt, Query, Rows, refuse_bad_target
 from marigold_assets.stores.connection import Connector, is_interrupt
+from marigold_assets.stores.duckdb_reader import DuckDBReader
 from marigold_assets.stores.location import Config
-from marigold_assets.stores.opening import Brief, Kept, Opening
+from marigold_assets.stores.opening import Brief, Kept
 from marigold_assets.stores.predicate import zone_of
 from marigold_assets.stores.session import BEGIN, FENCE_SCHEMA, Session, StatementObserver
 from marigold_assets.stores.stream import Stream, of_author
@@ -49,7 +47,7 @@ _OF_PYTHON = "__duckdb_source_"  # how DuckDB 2 names what lives as long as a Py
 _BATCH_ROWS = 122_880  # one row group of DuckDB
 
 
-class DuckDBStore(PartitionStore):
+class DuckDBStore(DuckDBReader):
     """Swaps partition slices of tables in one DuckDB file.
 
     Every method opens the file, works briefly and closes it again.
@@ -80,14 +78,6 @@ class DuckDBStore(PartitionStore):
         )
         self._use(Brief(connector, observer))
 
-    def _use(self, opening: Opening) -> None:
-        self._connector, self._opening = opening.connector, opening
-
-    @property
-    def connector(self) -> Connector:
-        """How the file is opened, for callers that need a connection of their own."""
-        return self._connector
-
     @contextmanager
     def keep_open(
         self,
@@ -101,22 +91,24 @@ class DuckDBStore(PartitionStore):
         with self._opening.kept(watch, alone=alone) as opening:
             yield KeptDuckDBStore(opening)
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        with self._opening.snapshot():
-            yield
-
     def draw_token(self, run_id: str, claims: Sequence[Claim] = ()) -> FencingToken:
-        with self._transaction(run_id) as session:
+        with self._transaction(_run(run_id)) as session:
             token = fence.draw_token(session.fenced)
             fence.settle_claims(session.fenced, Attempt(run_id=run_id, token=token), claims)
             session.execute("commit", "COMMIT")
         return token
 
     def claim(self, attempt: Attempt, claims: Sequence[Claim]) -> None:
-        with self._transaction(attempt.run_id) as session:
+        with self._transaction(_run(attempt.run_id)) as session:
             fence.touch_counter(session.fenced)
             fence.settle_claims(session.fenced, attempt, claims)
+            session.execute("commit", "COMMIT")
+
+    def accept(self, acceptances: Sequence[Acceptance]) -> None:
+        if not acceptances:
+            return
+        with self._transaction("an acceptance") as session:
+            accepting.append(session, acceptances, fence.touch_counter(session.fenced, len(acceptances)))
             session.execute("commit", "COMMIT")
 
     def swap(
@@ -142,7 +134,7 @@ class DuckDBStore(PartitionStore):
         for retry in range(_CONFLICT_RETRIES):
             try:
                 zone, alone = zone_of(slices), stream is None
-                with self._transaction(attempt.run_id, timezone=zone, begin=False, alone=alone) as session:
+                with self._transaction(_run(attempt.run_id), timezone=zone, begin=False, alone=alone) as session:
                     return job.run(session, self._opening.watch)
             except CommitFailedError as failure:
                 receipts, error = self._settle(job, failure.original), failure.original
@@ -165,106 +157,6 @@ class DuckDBStore(PartitionStore):
             **slices[0].where,
         )
 
-    def read(
-        self,
-        table: TableName,
-        slices: Sequence[PartitionSlice] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> pa.Table:
-        with self._reading(table, slices, columns) as (session, query, parameters):
-            rows: pa.Table = session.relation("read", query, parameters).to_arrow_table()
-            return rows
-
-    def read_each(
-        self, table: TableName, slices: Sequence[PartitionSlice], columns: Sequence[str] | None = None
-    ) -> tuple[pa.Table, ...]:
-        with self._session_for(table, slices) as session:
-            session.begin_reading()
-            known = reading.known_columns(session, table, columns)
-            selections = [reading.selection(session, table, [slice_], columns, known) for slice_ in slices]
-            return tuple(session.relation("read", *selection).to_arrow_table() for selection in selections)
-
-    @contextmanager
-    def scan(
-        self,
-        table: TableName,
-        slices: Sequence[PartitionSlice] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatchReader]:
-        with self._reading(table, slices, columns, alone=False) as (session, query, parameters):
-            reader = session.relation("scan", query, parameters).to_arrow_reader(_BATCH_ROWS)
-            try:
-                yield reader
-            finally:
-                reader.close()  # whoever keeps it would keep the file open
-
-    def query(
-        self,
-        table: TableName,
-        slices: Sequence[PartitionSlice] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> str:
-        with self._session_for(table, slices) as session:
-            known = self._known_columns(session, table, columns)
-            query = reading.literal_selection(session, table, slices, columns, known)
-        if isinstance(query, reading.OfZone):
-            raise query.error(table, slices or ())
-        return query
-
-    def columns(self, table: TableName) -> tuple[Column, ...] | None:
-        if not self._connector.path.exists():
-            return None
-        with self._session_for(table, None) as session:
-            return session.table_columns(table)
-
-    def ledger(self, table: TableName | None = None) -> tuple[LedgerEntry, ...]:
-        where, parameters = ("true", []) if table is None else ("table_key = ?", [table.key])
-        return self._entries(where, parameters)
-
-    def newest(self, table: TableName) -> LedgerEntry | None:
-        return next(iter(self._entries(ledger.NEWEST_OF_TABLE, [table.key])), None)
-
-    def heads(self, table: TableName, keys: Sequence[str | None] | None = None) -> Mapping[str | None, LedgerEntry]:
-        if not self._connector.path.exists():
-            return {}
-        with self._opening.reading() as session:
-            return ledger.heads(session.fenced, table, keys)
-
-    def inputs(self, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
-        if not slices or not self._connector.path.exists():
-            return inputs.nothing(slices)
-        with self._session_for(slices[0].table, slices) as session:
-            has_ledger = session.has_fence or fence.exists(session.fenced)
-            session.begin_reading()
-            watch = self._opening.watch
-            if watch is not None and not watch.is_current(lambda: fence.position(session.fenced)):
-                watch = None
-            return inputs.found_with_next(session, slices, watch, has_ledger=has_ledger)
-
-    def receipts(self, swap_id: str) -> tuple[LedgerEntry, ...]:
-        return self._entries("swap_id = ?", [swap_id])
-
-    def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
-        with self._session_for(slice_.table, [slice_]) as session:
-            known = reading.known_columns(session, slice_.table, None)
-            return measure.content_hash(session, slice_, known, columns)
-
-    def _known_columns(self, session: Session, table: TableName, wanted: Sequence[str] | None) -> tuple[Column, ...]:
-        """The columns of a table that is read: looked up once an opening."""
-        watch = self._opening.watch
-        known = None if watch is None else watch.columns(table)
-        if known is None:
-            known = reading.known_columns(session, table, None)
-            if watch is not None:
-                watch.remember(table, known)
-        return reading.checked(known, table, wanted)
-
-    def _entries(self, where: str, parameters: Sequence[Any]) -> tuple[LedgerEntry, ...]:
-        if not self._connector.path.exists():
-            return ()
-        with self._opening.reading() as session:
-            return ledger.entries(session.fenced, where, parameters)
-
     def _settle(self, job: SwapJob, error: BaseException) -> tuple[Receipt, ...]:
         """Find out from the ledger whether a COMMIT that raised has committed (S9).
 
@@ -286,9 +178,9 @@ class DuckDBStore(PartitionStore):
 
     @contextmanager
     def _transaction(
-        self, run_id: str, *, timezone: str = "UTC", begin: bool = True, alone: bool = True
+        self, owner: str, *, timezone: str = "UTC", begin: bool = True, alone: bool = True
     ) -> Iterator[Session]:
-        with self._opening.writing(f"run {run_id}", rows=not begin, alone=alone) as session:
+        with self._opening.writing(owner, rows=not begin, alone=alone) as session:
             try:
                 if not begin:
                     session.configure(timezone)
@@ -299,31 +191,6 @@ class DuckDBStore(PartitionStore):
                 if begin:
                     raise self._connector.translate(error) from None
                 raise
-
-    @contextmanager
-    def _session_for(
-        self, table: TableName, slices: Sequence[PartitionSlice] | None, *, alone: bool = True
-    ) -> Iterator[Session]:
-        where = slices[0].where if slices else Where(table=str(table))
-        with self._opening.reading(alone=alone) as session:
-            try:
-                session.configure(zone_of(slices or ()))
-                yield session
-            except duckdb.Error as error:
-                raise self._connector.translate(error, where) from None
-
-    @contextmanager
-    def _reading(
-        self,
-        table: TableName,
-        slices: Sequence[PartitionSlice] | None,
-        columns: Sequence[str] | None,
-        *,
-        alone: bool = True,
-    ) -> Iterator[tuple[Session, str, tuple[Any, ...]]]:
-        with self._session_for(table, slices, alone=alone) as session:
-            known = self._known_columns(session, table, columns)
-            yield session, *reading.selection(session, table, slices, columns, known)
 
 
 class KeptDuckDBStore(DuckDBStore):
@@ -387,6 +254,10 @@ class KeptDuckDBStore(DuckDBStore):
             return None
         with self._opening.reading() as session:
             return Query(sql=text) if session.is_understood_elsewhere(text) else None
+
+
+def _run(run_id: str) -> str:
+    return f"run {run_id}"
 
 
 def _refuse_bad_target(slices: Sequence[PartitionSlice]) -> None:

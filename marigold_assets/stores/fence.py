@@ -1,27 +1,17 @@
 """The fence as SQL, inside a transaction that somebody else began.
 
-Four tables in schema ``marigold`` of the very database that holds the data, so that all commit together:
-
-* ``counter``: one row with the last token, the last ledger position and the format of these tables. Every transaction
-  that inserts into the others updates it first: two inserts do not conflict in DuckDB, two updates of a row do.
-* ``claims``: which run meant to write which partition, under its first token.
-* ``fence``: per slice the high-water mark, which is the highest token that has committed to it. Never deleted.
-* ``ledger``: one row a swap and partition, never changed (see :mod:`marigold_assets.stores.ledger`).
-
-None has a primary key: with one, DuckDB up to 2.0 does not check an update from a stale snapshot against a committed
-in-place update. A plain UPDATE of an existing row is checked; its row count is the verdict.
+Every transaction that inserts into a table of the fence updates the counter first: two inserts do not conflict in
+DuckDB, two updates of a row do. A high-water mark is written, too, never only read: a plain UPDATE of an existing row
+is checked, and its row count is the verdict (see :mod:`marigold_assets.stores.tables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
-import duckdb
-
-from marigold_assets.errors import ConfigurationError, FencedOutError, TableOwnedError
+from marigold_assets.errors import FencedOutError, TableOwnedError
 from marigold_assets.model import (
     Attempt,
     Claim,
@@ -29,80 +19,9 @@ from marigold_assets.model import (
     PartitionSlice,
     TableName,
 )
-from marigold_assets.stores.session import FENCE_SCHEMA
-
-FORMAT = 2
-_OLDEST_FORMAT = 1
+from marigold_assets.stores.session import FENCE_SCHEMA, Execute
 
 _MOST_PARAMETERS = 1_000
-Rows = list[tuple[Any, ...]]
-Execute = Callable[..., Rows]
-"""Runs one statement to its end: ``execute(label, sql, parameters)``."""
-
-_TABLES = f"""
-CREATE SCHEMA IF NOT EXISTS {FENCE_SCHEMA};
-CREATE TABLE {FENCE_SCHEMA}.counter (last_token BIGINT NOT NULL, last_position BIGINT NOT NULL,
-    format INTEGER NOT NULL);
-INSERT INTO {FENCE_SCHEMA}.counter VALUES (0, 0, {FORMAT});
-CREATE TABLE {FENCE_SCHEMA}.claims (
-    owner VARCHAR NOT NULL, partition_key VARCHAR, run_id VARCHAR NOT NULL, token BIGINT NOT NULL);
-CREATE TABLE {FENCE_SCHEMA}.fence (
-    table_key VARCHAR NOT NULL, partition_key VARCHAR, owner VARCHAR NOT NULL,
-    high_water BIGINT NOT NULL, run_id VARCHAR);
-CREATE TABLE {FENCE_SCHEMA}.ledger (
-    position BIGINT NOT NULL, table_key VARCHAR NOT NULL, table_schema VARCHAR NOT NULL, table_name VARCHAR NOT NULL,
-    owner VARCHAR NOT NULL, partition_key VARCHAR, run_id VARCHAR NOT NULL, token BIGINT NOT NULL,
-    swap_id VARCHAR NOT NULL, row_count BIGINT NOT NULL, content_hash VARCHAR NOT NULL, column_hashes VARCHAR NOT NULL,
-    columns VARCHAR NOT NULL, code_version VARCHAR, step VARCHAR, backfill_id VARCHAR, inputs VARCHAR NOT NULL,
-    committed_at TIMESTAMPTZ NOT NULL, code_fingerprint VARCHAR, config_hash VARCHAR, confirmed BOOLEAN);
-"""
-# The counter goes first: it makes an upgrade conflict with whoever writes the ledger meanwhile.
-_UPGRADE = f"""
-UPDATE {FENCE_SCHEMA}.counter SET format = {FORMAT}, last_position = last_position + 1;
-ALTER TABLE {FENCE_SCHEMA}.ledger ADD COLUMN code_fingerprint VARCHAR;
-ALTER TABLE {FENCE_SCHEMA}.ledger ADD COLUMN config_hash VARCHAR;
-ALTER TABLE {FENCE_SCHEMA}.ledger ADD COLUMN confirmed BOOLEAN;
-"""
-
-
-def ensure_tables(execute: Execute) -> None:
-    """Create the fence tables where there are none, and upgrade those of an older release; each in one transaction.
-
-    To be called outside a transaction: a failed look-up aborts one.
-
-    Raises:
-        ConfigurationError: Another release of this package made the tables.
-    """
-    try:
-        rows = execute("format", f"SELECT format FROM {FENCE_SCHEMA}.counter")
-    except duckdb.CatalogException:
-        _carry_out(execute, "fence tables", _TABLES)
-        return
-    if rows == [(_OLDEST_FORMAT,)]:
-        _carry_out(execute, "upgrade", _UPGRADE)
-    elif rows != [(FORMAT,)]:
-        raise ConfigurationError(
-            f"the database's fence and ledger have format {rows}, and this release knows {FORMAT}",
-            remedy="install the release of marigold-assets that wrote it",
-        )
-
-
-def exists(execute: Execute) -> bool:
-    """Whether there are fence tables, of whatever format. To be called outside a transaction."""
-    try:
-        execute("format", f"SELECT format FROM {FENCE_SCHEMA}.counter")
-    except duckdb.CatalogException:
-        return False
-    return True
-
-
-def _carry_out(execute: Execute, label: str, statements: str) -> None:
-    # Letters differ whatever collation the user has set.
-    collated = statements.replace("VARCHAR", "VARCHAR COLLATE C")
-    execute(f"begin {label}", "BEGIN TRANSACTION")
-    for statement in filter(str.strip, collated.split(";")):
-        execute(f"create {label}", statement)
-    execute(f"commit {label}", "COMMIT")
 
 
 def draw_token(execute: Execute) -> FencingToken:

@@ -1,4 +1,10 @@
-"""The ledger as SQL: what was swapped, in the order in which it was."""
+"""The ledger as SQL: what was swapped, in the order in which it was.
+
+Column ``slice`` tells the rows of the partition, as JSON: a list with one object a condition, ``{"expression", "start",
+"end", "timezone", "local_start", "local_end"}`` or ``{"expression", "value"}``; none for a whole table. Instants are in
+UTC. The local ones are wall times in the zone, for whoever compares a DATE or TIMESTAMP with them; null where a change
+of the clock makes them those of other rows too.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +18,52 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from marigold_assets.model import Column, FencingToken, InputPartition, LedgerEntry, Provenance, TableName
-from marigold_assets.stores.fence import Execute, Keys
-from marigold_assets.stores.session import FENCE_SCHEMA
+from marigold_assets.model import (
+    Column,
+    Condition,
+    Equals,
+    FencingToken,
+    InputPartition,
+    Interval,
+    LedgerEntry,
+    Provenance,
+    TableName,
+)
+from marigold_assets.stores.fence import Keys
+from marigold_assets.stores.predicate import ExpressionKind, wall_times
+from marigold_assets.stores.session import FENCE_SCHEMA, Execute
 
 _FEW = 8  # faster one by one than as an Arrow table
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEDGER_COLUMNS = (
     "position, table_schema, table_name, owner, partition_key, run_id, token, swap_id, row_count, content_hash,"
     " column_hashes, columns, code_version, code_fingerprint, config_hash, step, backfill_id, inputs,"
-    " coalesce(confirmed, false), epoch_us(committed_at)"
+    " coalesce(confirmed, false), epoch_us(committed_at), slice"
 )
-# A file of format 1 that nobody has written since is read as it is: what it lacks is NULL.
+# A file of an older format that nobody has written since is read as it is: what it lacks is NULL.
 _LEDGER = (
     f"(FROM {FENCE_SCHEMA}.ledger UNION ALL BY NAME SELECT NULL::VARCHAR AS code_fingerprint,"
-    " NULL::VARCHAR AS config_hash, NULL::BOOLEAN AS confirmed WHERE false)"
+    " NULL::VARCHAR AS config_hash, NULL::BOOLEAN AS confirmed, NULL::VARCHAR AS slice WHERE false)"
 )
 
 
-def append(execute: Execute, connection: duckdb.DuckDBPyConnection, entries: Sequence[LedgerEntry]) -> None:
-    """Write ledger entries."""
+def append(
+    execute: Execute,
+    connection: duckdb.DuckDBPyConnection,
+    entries: Sequence[LedgerEntry],
+    types: Mapping[str, str],
+) -> None:
+    """Write ledger entries of one table.
+
+    Args:
+        execute: Runs a statement.
+        connection: Where it runs.
+        entries: The entries.
+        types: By partition expression, its type.
+    """
+    kinds = {expression: ExpressionKind.of(type_name) for expression, type_name in types.items()}
     if len(entries) <= _FEW:
-        values = [_to_row(entry) for entry in entries]
+        values = [_to_row(entry, kinds) for entry in entries]
         row = f"({', '.join('?' * len(_LEDGER_SCHEMA.names))})"
         execute(
             "append to ledger",
@@ -42,7 +72,7 @@ def append(execute: Execute, connection: duckdb.DuckDBPyConnection, entries: Seq
             [value[name] for value in values for name in _LEDGER_SCHEMA.names],
         )
         return
-    rows = pa.Table.from_pylist([_to_row(entry) for entry in entries], schema=_LEDGER_SCHEMA)
+    rows = pa.Table.from_pylist([_to_row(entry, kinds) for entry in entries], schema=_LEDGER_SCHEMA)
     connection.register("marigold_entries", rows)
     try:
         execute("append to ledger", f"INSERT INTO {FENCE_SCHEMA}.ledger BY NAME SELECT * FROM marigold_entries")
@@ -74,6 +104,7 @@ _LEDGER_SCHEMA = pa.schema(
                     "step",
                     "backfill_id",
                     "inputs",
+                    "slice",
                 ],
             ),
             (pa.timestamp("us", tz="UTC"), ("committed_at",)),
@@ -144,7 +175,7 @@ def head_contents(execute: Execute, keys: Mapping[TableName, Sequence[str | None
     return {(table, key): HeadContent(content_hash=text, row_count=int(number)) for table, key, text, number in rows}
 
 
-def _to_row(entry: LedgerEntry) -> dict[str, Any]:
+def _to_row(entry: LedgerEntry, kinds: Mapping[str, ExpressionKind]) -> dict[str, Any]:
     return {
         "position": entry.position,
         "table_key": entry.table.key,
@@ -167,7 +198,39 @@ def _to_row(entry: LedgerEntry) -> dict[str, Any]:
         "inputs": json.dumps([[i.owner, i.partition_key, i.content_hash] for i in entry.provenance.inputs]),
         "committed_at": entry.committed_at,
         "confirmed": entry.confirmed,
+        "slice": None
+        if entry.conditions is None
+        else f"[{', '.join(_condition_as_json(c, kinds[c.expression]) for c in entry.conditions)}]",
     }
+
+
+@lru_cache(maxsize=1_024)  # of several dimensions, and of a partition that is swapped again, it is the same
+def _condition_as_json(condition: Condition, kind: ExpressionKind) -> str:
+    if isinstance(condition, Equals):
+        return json.dumps({"expression": condition.expression, "value": condition.value})
+    local = wall_times(condition, kind)
+    start, end = (None, None) if local is None else (moment.isoformat() for moment in local)
+    return json.dumps(
+        {
+            "expression": condition.expression,
+            "start": condition.start.isoformat(),
+            "end": condition.end.isoformat(),
+            "timezone": condition.timezone,
+            "local_start": start,
+            "local_end": end,
+        }
+    )
+
+
+def _conditions(text: str | None) -> tuple[Condition, ...] | None:
+    return None if text is None else tuple(_condition(found) for found in json.loads(text))
+
+
+def _condition(found: Mapping[str, str]) -> Condition:
+    if "value" in found:
+        return Equals(expression=found["expression"], value=found["value"])
+    start, end = datetime.fromisoformat(found["start"]), datetime.fromisoformat(found["end"])
+    return Interval(expression=found["expression"], start=start, end=end, timezone=found["timezone"])
 
 
 def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
@@ -185,7 +248,7 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         column_hashes,
         columns,
     ) = row[:12]
-    code_version, code_fingerprint, config_hash, step, backfill_id, inputs, confirmed, committed_us = row[12:]
+    code_version, code_fingerprint, config_hash, step, backfill_id, inputs, confirmed, committed_us, slice_ = row[12:]
     return LedgerEntry(
         position=position,
         table=TableName(schema=schema, name=name),
@@ -208,6 +271,7 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         ),
         committed_at=_EPOCH + timedelta(microseconds=committed_us),
         confirmed=confirmed,
+        conditions=_conditions(slice_),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from marigold_assets.errors import (
     TableOwnedError,
 )
 from marigold_assets.model import (
+    Acceptance,
     Attempt,
     Claim,
     Column,
@@ -34,6 +35,7 @@ from marigold_assets.model import (
     SwapOptions,
     TableName,
     fold,
+    recorded,
 )
 from marigold_assets.stores import memory_rows, memory_types
 from marigold_assets.stores.base import PartitionStore, Query, Rows, content_differs, refuse_bad_target, refuse_twin
@@ -63,6 +65,7 @@ class _State:
     claims: dict[tuple[Claim, str], int] = field(default_factory=dict)
     fence: dict[tuple[str, str | None], _Mark] = field(default_factory=dict)
     ledger: list[LedgerEntry] = field(default_factory=list)
+    acceptances: list[Acceptance] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -135,9 +138,7 @@ class MemoryStore(PartitionStore):
     ) -> tuple[Receipt, ...]:
         refuse_bad_target(slices)
         if self._is_snapshot:
-            raise ConfigurationError(
-                "a swap within a snapshot, which does not change", remedy="end the snapshot before storing rows"
-            )
+            raise _within_a_snapshot()
         options = options or SwapOptions()
         first = slices[0]
         if isinstance(rows, Query):
@@ -252,6 +253,17 @@ class MemoryStore(PartitionStore):
         with self._state.lock:
             return tuple(entry for entry in self._state.ledger if entry.swap_id == swap_id)
 
+    def accept(self, acceptances: Sequence[Acceptance]) -> None:
+        if self._is_snapshot:
+            raise _within_a_snapshot()
+        with self._state.lock:
+            self._observe("accept")
+            self._state.acceptances += map(_in_utc, acceptances)
+
+    def acceptances(self, table: TableName) -> tuple[Acceptance, ...]:
+        with self._state.lock:
+            return tuple(one for one in self._state.acceptances if one.table.key == table.key)
+
     def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
         rows = self.read(slice_.table, [slice_], None if columns is None else [column.name for column in columns])
         schema = memory_types.columns_of(rows.schema) if columns is None else columns
@@ -337,6 +349,7 @@ class MemoryStore(PartitionStore):
             provenance=provenance,
             committed_at=datetime.now(UTC),
             confirmed=confirmed,
+            conditions=recorded(slice_.conditions),
         )
 
     def _is_same(self, slice_: PartitionSlice, stored: pa.Table, given: pa.Table, cut_off: CutOff) -> bool:
@@ -353,6 +366,17 @@ class MemoryStore(PartitionStore):
             found = (stored.num_rows, memory_rows.column_hashes(stored)) if known else None
             raise content_differs(slice_, stored=found, given=(given.num_rows, memory_rows.column_hashes(given)))
         return False
+
+
+def _in_utc(one: Acceptance) -> Acceptance:
+    until = None if one.until is None else one.until.astimezone(UTC)
+    return replace(one, accepted_at=one.accepted_at.astimezone(UTC), until=until)
+
+
+def _within_a_snapshot() -> ConfigurationError:
+    return ConfigurationError(
+        "a swap within a snapshot, which does not change", remedy="end the snapshot before storing rows"
+    )
 
 
 def _refuse_later(slice_: PartitionSlice, attempt: Attempt, later: Sequence[_Mark]) -> None:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 import duckdb
 
 from marigold_assets.errors import ConfigurationError
-from marigold_assets.stores import fence
+from marigold_assets.stores import tables
 from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.session import Session, StatementObserver
 from marigold_assets.stores.stream import Hold, held, is_pulled_under, waiting_for_oneself
@@ -69,7 +69,7 @@ class Brief(Opening):
             with self._translated():
                 session.write_once(rows=rows)
                 if not rows:
-                    fence.ensure_tables(session.fenced)
+                    tables.ensure(session.fenced)
             yield session
 
     @contextmanager
@@ -86,7 +86,7 @@ class Brief(Opening):
             session = Session(connection, self.observer)
             with self._translated():
                 session.write_often()
-                fence.ensure_tables(session.fenced)
+                tables.ensure(session.fenced)
                 session.has_fence = True
             opening = Kept(self.connector, session, watch, hold)
             try:

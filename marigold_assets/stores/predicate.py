@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -104,6 +104,26 @@ def interval_bounds(interval: Interval, kind: ExpressionKind, slice_: PartitionS
                 f' partition_expr="to_timestamp({interval.expression})" for epoch seconds',
                 **slice_.where,
             )
+
+
+def wall_times(interval: Interval, kind: ExpressionKind) -> tuple[datetime, datetime] | None:
+    """The wall times between which the rows of an interval lie, to be compared with an expression of this kind.
+
+    Args:
+        interval: The interval.
+        kind: What the expression's type can say; of a DATE, a day starts at midnight, whatever the clock says then.
+
+    Returns:
+        First inside and first beyond, without a zone; ``None`` where other rows have such wall times as well, since a
+        clock is changed.
+    """
+    zone = ZoneInfo(interval.timezone)
+    start, end = interval.start.astimezone(zone), interval.end.astimezone(zone)
+    if kind is ExpressionKind.DATE:
+        return datetime.combine(start, time()), datetime.combine(end, time())
+    if not _wall_time_is_exact(start, end, zone):
+        return None
+    return start.replace(tzinfo=None), end.replace(tzinfo=None)
 
 
 def _starts_a_day(instant: datetime, zone: ZoneInfo) -> bool:

@@ -23,6 +23,10 @@ FENCE_SCHEMA = "marigold"
 
 _FENCE_SCHEMA_WORD = re.compile(rf"\b{FENCE_SCHEMA}\b")
 
+Rows = list[tuple[Any, ...]]
+Execute = Callable[..., Rows]
+"""Runs one statement to its end: ``execute(label, sql, parameters)``, as :meth:`Session.fenced` does."""
+
 StatementObserver = Callable[[str], None]
 """Called with the label of every statement just before it runs; for tests that kill a process there."""
 

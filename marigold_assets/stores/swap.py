@@ -31,8 +31,9 @@ from marigold_assets.model import (
     Provenance,
     Receipt,
     SwapOptions,
+    recorded,
 )
-from marigold_assets.stores import fence, inputs, ledger, sql
+from marigold_assets.stores import fence, inputs, ledger, sql, tables
 from marigold_assets.stores.base import Query, Rows, content_differs, refuse_twin
 from marigold_assets.stores.fitting import Alteration, Fitting
 from marigold_assets.stores.predicate import ExpressionKind, ExpressionTypes, key_casts, predicate, zone_of
@@ -91,7 +92,7 @@ class SwapJob:
             duckdb.Error: Anything else failed before COMMIT.
         """
         if not session.has_fence:
-            fence.ensure_tables(session.fenced)
+            tables.ensure(session.fenced)
         table = self.slices[0].table
         if watch is not None and self._is_small_query and watch.expects_few_rows(table):
             try:
@@ -208,7 +209,7 @@ class SwapJob:
             is_staged=is_staged,
         ).carry_out()
         entries = self._entries(first_position, columns, replaced, inputs)
-        ledger.append(session.fenced, session.connection, entries)
+        ledger.append(session.fenced, session.connection, entries, types.type)
         try:
             session.execute("commit", "COMMIT")
         except (duckdb.Error, RuntimeError) as error:
@@ -335,6 +336,7 @@ class SwapJob:
                 provenance=self._provenance_of(inputs.get(slice_.partition_key, ())),
                 committed_at=now,
                 confirmed=found.confirmed,
+                conditions=recorded(slice_.conditions),
             )
             for number, (slice_, found) in enumerate(zip(self.slices, replaced, strict=True))
         ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from marigold_assets.model import Attempt, Column, InputPartition, PartitionSlice, TableName
 from marigold_assets.stores import fence
-from marigold_assets.stores.session import FENCE_SCHEMA
+from marigold_assets.stores.session import FENCE_SCHEMA, Execute
 
 _Slot = tuple[str, str, str | None]
 _FEW_ROWS = 122_880  # one row group of DuckDB: to write that once more takes less time than to look before
@@ -111,7 +111,7 @@ class Watch:
         """Whether the run has committed anything under a swap id, as long as nothing has changed."""
         return swap_id in self._seen.swap_ids
 
-    def look(self, execute: fence.Execute, attempt: Attempt, slices: Sequence[PartitionSlice], position: int) -> None:
+    def look(self, execute: Execute, attempt: Attempt, slices: Sequence[PartitionSlice], position: int) -> None:
         """Look at all that is about to be swapped, in a transaction that has passed the fence for some of it.
 
         Slices that the attempt may not write are left to their own swaps, which refuse them.

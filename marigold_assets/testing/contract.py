@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from marigold_assets.testing.acceptance import AcceptanceContract
 from marigold_assets.testing.confirmation import ConfirmationContract
 from marigold_assets.testing.durability import DurabilityContract
 from marigold_assets.testing.fencing import FencingContract
@@ -11,7 +12,13 @@ from marigold_assets.testing.replacement import ReplacementContract
 
 
 class StoreContract(
-    ConfirmationContract, FencingContract, ReplacementContract, DurabilityContract, LineageContract, OpeningContract
+    AcceptanceContract,
+    ConfirmationContract,
+    FencingContract,
+    ReplacementContract,
+    DurabilityContract,
+    LineageContract,
+    OpeningContract,
 ):
     """S1-S12 as tests. Subclass it, and supply the fixture ``make_store``; ``by_hand`` and ``busy`` where there are.
 

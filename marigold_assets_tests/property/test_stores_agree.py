@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -13,14 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
 from marigold_assets.errors import MarigoldError
-from marigold_assets.model import Attempt, Claim, CutOff, SwapOptions, TableName
-from marigold_assets.stores import fence
+from marigold_assets.model import Acceptance, Attempt, Claim, CutOff, Definition, SwapOptions, TableName
+from marigold_assets.stores import fence, tables
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.stores.memory import MemoryStore
 from marigold_assets.stores.session import BEGIN, Session
 from marigold_assets.testing.strategies import slice_of, table_of, values
 
 TABLE = TableName(schema="sales", name="daily")
+NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 KEYS = ("a", "b", "it's", "")
 RUNS = ("first", "second", "third")
 STRESS = bool(os.environ.get("MARIGOLD_STRESS"))
@@ -70,7 +72,7 @@ class Agreement(RuleBasedStateMachine):
         self.files[0].claim(attempt, claims)
         with duckdb.connect(self.path, config={"custom_user_agent": "dagster"}) as connection:
             session = Session(connection, None)
-            fence.ensure_tables(session.fenced)
+            tables.ensure(session.fenced)
             session.execute("begin", BEGIN)
             fence.touch_counter(session.fenced)
             fence.settle_claims(session.fenced, attempt, claims)
@@ -142,6 +144,24 @@ class Agreement(RuleBasedStateMachine):
         rows = data.draw(st.permutations(rows)) + data.draw(st.sampled_from(([], [{"key": swapped[0], "value": 7}])))
         self.run_swap(attempt, swapped, table_of(rows), f"swap {next(self.numbers)}", options=options)
 
+    @rule(accepted=keys, version=st.sampled_from((None, "1")), ends=st.booleans())
+    def accept(self, accepted, version, ends):
+        definition = Definition(code_version=version, code_fingerprint=None, config_hash=None)
+        recorded = [
+            Acceptance(
+                table=TABLE,
+                owner="daily",
+                partition_key=key,
+                definition=definition,
+                accepted_by="nadia",
+                accepted_at=NOON,
+                reason=f"{next(self.numbers)}",
+                until=NOON if ends else None,
+            )
+            for key in accepted
+        ]
+        self.both(lambda store: store.accept(recorded))
+
     @rule(wanted=keys)
     def look_inputs_up(self, wanted):
         slices = [slice_of(key) for key in wanted]
@@ -168,9 +188,13 @@ class Agreement(RuleBasedStateMachine):
     @rule()
     def compare_all(self):
         def shown(entries):
-            return [(e.partition_key, e.owner, e.run_id, e.token, e.swap_id, e.row_count, e.confirmed) for e in entries]
+            return [
+                (e.partition_key, e.owner, e.run_id, e.token, e.swap_id, e.row_count, e.confirmed, e.conditions)
+                for e in entries
+            ]
 
         self.both(lambda store: store.ledger(), shown)
+        self.both(lambda store: store.acceptances(TABLE))
         self.both(
             lambda store: None if store.columns(TABLE) is None else store.read(TABLE),
             lambda found: None if found is None else sorted(map(repr, found.to_pylist())),
