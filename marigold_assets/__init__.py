@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
-from marigold_assets.asset import PartitionedAssetsDefinition, partitioned_asset
-from marigold_assets.checks import build_uniform_version_check
-from marigold_assets.errors import (
-    CommitUnknownError,
-    ConfigurationError,
-    ContentDiffersError,
-    FencedOutError,
-    InvalidDataError,
-    LossyCastError,
-    MarigoldError,
-    MissingInputError,
-    MissingTableError,
-    MixedVersionsError,
-    RestatedPastError,
-    RowsOutsidePartitionError,
-    SchemaMismatchError,
-    StoreBusyError,
-    StoreUnavailableError,
-    TableOwnedError,
-    UnsupportedTypeError,
-)
-from marigold_assets.io_manager import FencedPartitionIOManager
-from marigold_assets.model import LedgerEntry, Receipt
-from marigold_assets.one_key import PartitionContext
-from marigold_assets.recipe import BuildConfig, EarlyCutOff
-from marigold_assets.resource import FencedPartitionResource
+if TYPE_CHECKING:
+    from marigold_assets.asset import PartitionedAssetsDefinition, partitioned_asset
+    from marigold_assets.checks import build_uniform_version_check
+    from marigold_assets.errors import (
+        CommitUnknownError,
+        ConfigurationError,
+        ContentDiffersError,
+        FencedOutError,
+        InvalidDataError,
+        LossyCastError,
+        MarigoldError,
+        MissingInputError,
+        MissingTableError,
+        MixedVersionsError,
+        RestatedPastError,
+        RowsOutsidePartitionError,
+        SchemaMismatchError,
+        StoreBusyError,
+        StoreUnavailableError,
+        TableOwnedError,
+        UnsupportedTypeError,
+    )
+    from marigold_assets.io_manager import FencedPartitionIOManager
+    from marigold_assets.model import LedgerEntry, Receipt
+    from marigold_assets.one_key import PartitionContext
+    from marigold_assets.recipe import BuildConfig, EarlyCutOff
+    from marigold_assets.resource import FencedPartitionResource
 
 __version__ = version("marigold-assets")
 
@@ -64,5 +67,51 @@ __all__ = [
     "build_uniform_version_check",
     "partitioned_asset",
 ]
+
+_HOMES = {
+    "BuildConfig": "recipe",
+    "CommitUnknownError": "errors",
+    "ConfigurationError": "errors",
+    "ContentDiffersError": "errors",
+    "EarlyCutOff": "recipe",
+    "FencedOutError": "errors",
+    "FencedPartitionIOManager": "io_manager",
+    "FencedPartitionResource": "resource",
+    "InvalidDataError": "errors",
+    "LedgerEntry": "model",
+    "LossyCastError": "errors",
+    "MarigoldError": "errors",
+    "MissingInputError": "errors",
+    "MissingTableError": "errors",
+    "MixedVersionsError": "errors",
+    "PartitionContext": "one_key",
+    "PartitionedAssetsDefinition": "asset",
+    "Receipt": "model",
+    "RestatedPastError": "errors",
+    "RowsOutsidePartitionError": "errors",
+    "SchemaMismatchError": "errors",
+    "StoreBusyError": "errors",
+    "StoreUnavailableError": "errors",
+    "TableOwnedError": "errors",
+    "UnsupportedTypeError": "errors",
+    "build_uniform_version_check": "checks",
+    "partitioned_asset": "asset",
+}
+"""The module of every name, which is imported when the name is asked for: a command that needs none starts at once."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """All names, imported or not."""
+    return sorted({*globals(), *__all__})
+
 
 DagsterLibraryRegistry.register("marigold-assets", __version__, is_dagster_package=False)

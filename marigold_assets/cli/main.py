@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import click
 
+from marigold_assets.cli.failing import explained
+
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are run: ``--help`` of the whole does without Dagster."""
@@ -33,6 +35,10 @@ class LazyGroup(click.Group):
 
 
 class _Marigold(LazyGroup):
+    def invoke(self, ctx: click.Context) -> Any:
+        with explained():
+            return super().invoke(ctx)
+
     parts: ClassVar = {
         "versions": ("marigold_assets.cli.versions:versions", "Which code built which partition; accept, lock, prove."),
         "purity": ("marigold_assets.cli.purity:purity", "Whether an asset depends on nothing but its partition."),
