@@ -1,0 +1,316 @@
+"""The report for people: a table of stretches, and a section for everything that may be wrong."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from marigold_assets.cli.survey import Disagreement, Key, Survey, Written, consecutive, stale_alike
+from marigold_assets.mixtures import ContentChange
+from marigold_assets.model import Acceptance, Place
+from marigold_assets.versions import Stale
+
+MOST = 20
+"""Lines of a kind that are shown unless all are wanted."""
+_WIDE = 10_000  # of a file or a pipe: nothing is cut and nothing is wrapped there
+_SHORT_ID = 8
+_SHOWN_IDS = 2
+_WHOLE = "(whole table)"
+
+
+def console(file: TextIO | None = None) -> Console:
+    """Where a report goes: coloured and wrapped on a terminal, and as it is into everything else."""
+    made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    if not made.is_terminal:
+        made.width = _WIDE
+    return made
+
+
+def shown(key: Key) -> str:
+    """A partition key on one line, whatever it holds."""
+    if key is None:
+        return _WHOLE
+    return key if key.isprintable() and key.strip() == key and key else repr(key)
+
+
+def shown_range(keys: Sequence[Key]) -> str:
+    """Partitions that follow each other."""
+    if len(keys) == 1:
+        return shown(keys[0])
+    return f"{shown(keys[0])} to {shown(keys[-1])} ({counted(len(keys))})"
+
+
+def counted(number: int, what: str = "partition") -> str:
+    """So many of something."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def moment(when: datetime | None) -> str:
+    """A time in UTC, to the second."""
+    return "" if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def words(one: Acceptance) -> str:
+    """By whom, why and until when something is accepted."""
+    until = "" if one.until is None else f", until {moment(one.until)} UTC"
+    return f"by {_plain(one.accepted_by)}{until}: {_plain(one.reason)}"
+
+
+def rebuild(owner: str, keys: Sequence[Key]) -> str:
+    """The command that builds some partitions again."""
+    command = ["dagster", "asset", "materialize", "--select", f'key:"{owner}"' if "/" in owner else owner]
+    if len(keys) == 1 and keys[0] is not None:
+        command += ["--partition", str(keys[0])]
+    elif keys[0] is not None:
+        command += ["--partition-range", f"{keys[0]}...{keys[-1]}"]
+    return shlex.join(command)
+
+
+def render(report: Survey, *, to: Console, most: int | None = MOST) -> None:
+    """Print a report.
+
+    Args:
+        report: The report.
+        to: Where.
+        most: How many lines of a kind; ``None``: all.
+    """
+    _Page(report, to, most).show()
+
+
+class _Page:
+    def __init__(self, report: Survey, to: Console, most: int | None) -> None:
+        self._report, self._subject, self._to, self._most = report, report.subject, to, most
+
+    def show(self) -> None:
+        self._head()
+        self._table("Built under", self._report.written)
+        if self._report.retired:
+            self._table("No longer partitions of the asset", self._report.retired)
+        self._mixture()
+        self._code()
+        self._inputs()
+        self._events()
+        for note in self._subject.notes:
+            self._line(f"Note: {note}.")
+
+    def _line(self, text: str = "", style: str = "") -> None:
+        self._to.print(Text(text, style=style, overflow="fold"))
+
+    def _section(self, title: str, verdict: str, *, is_well: bool) -> None:
+        self._line()
+        line = Text(f"{title}: ", style="bold", overflow="fold")
+        line.append(verdict, style="not bold" if is_well else "not bold yellow")
+        self._to.print(line)
+
+    def _lines(self, lines: Sequence[str]) -> None:
+        """So many lines, and how many there are more."""
+        most = len(lines) if self._most is None else self._most
+        for line in lines[:most]:
+            self._line(f"  {line}")
+        if len(lines) > most:
+            self._line(f"  … and {len(lines) - most:,} more; --all shows them")
+
+    def _head(self) -> None:
+        present = self._subject.present
+        self._line(f"{self._subject.owner} (table {self._subject.table})", "bold")
+        version = "not declared" if present.version is None else present.version
+        self._line(f"Code version now: {_plain(version)}" + (f", {present.fingerprint}" if present.fingerprint else ""))
+        missing = len(self._subject.keys) - self._report.built
+        self._line(
+            f"{counted(len(self._subject.keys))}: {self._report.built:,} built, {missing:,} not built;"
+            f" {counted(self._report.row_count, 'row')}"
+        )
+
+    def _table(self, title: str, stretches: Sequence[Written]) -> None:
+        if not stretches:
+            return
+        self._line()
+        accepted = any(one.accepted for one in stretches)
+        table = Table(box=box.SIMPLE_HEAD if self._to.is_terminal else None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in (title, *_COLUMNS, *(["accepted"] if accepted else [])):
+            table.add_column(name, justify="right" if name in _NUMBERS else "left", overflow="fold")
+        most = len(stretches) if self._most is None else self._most
+        for one in stretches[:most]:
+            cells = [*_cells(one), *([words(one.accepted) if one.accepted else ""] if accepted else [])]
+            table.add_row(*(Text(cell) for cell in cells))
+        self._to.print(table)
+        if len(stretches) > most:
+            self._line(f"… and {len(stretches) - most:,} more; --all shows them")
+
+    def _mixture(self) -> None:
+        found = self._report.mixture
+        if found.wanted is None:
+            self._section("Definitions", "nothing is built", is_well=True)
+            return
+        odd = sum(len(one.keys) for one in found.odd)
+        accepted = sum(len(one.keys) for one in found.accepted)
+        also = f"; {counted(accepted)} under others are accepted" if accepted else ""
+        if not odd:
+            self._section("Definitions", f"all under {_plain(str(found.wanted))}{also}", is_well=True)
+        else:
+            verdict = f"{counted(odd)} under others than {_plain(str(found.wanted))}, in {found.difference}{also}"
+            self._section("Definitions", verdict, is_well=False)
+            self._lines([f"{shown_range(one.keys)}: {_plain(str(one.definition))}" for one in found.odd])
+            self._remedies([one.keys for one in found.odd], or_else="marigold versions accept")
+        self._lines([_content(one) for one in self._report.content])
+
+    def _remedies(self, runs: Sequence[Sequence[Key]], or_else: str | None = None) -> None:
+        """The commands that rebuild what is wrong, as far as they are few."""
+        built = [run for run in runs if set(run) <= set(self._subject.keys)]
+        if not built:
+            return
+        more = f", and so on for {len(built) - 1} more" if len(built) > 1 else ""
+        other = "" if or_else is None else f"; or accept them: {or_else} {self._subject.owner}"
+        self._line(f"  Remedy: {rebuild(self._subject.owner, built[0])}{more}{other}")
+
+    def _code(self) -> None:
+        found = self._report.code_stale
+        count = sum(len(one.keys) for one in found)
+        wrong = sum(len(one.keys) for one in found if one.counts)
+        built = "the present code version has built all" if self._report.built else "nothing is built"
+        verdict = f"{counted(count)} not built by the present code version" if count else built
+        if count and not wrong:
+            verdict += ", which is accepted or declared to be the same"
+        self._section("Code", verdict, is_well=not wrong)
+        self._lines(
+            [
+                f"{shown_range(one.keys)}: {_plain(str(one.before))} -> {_plain(str(one.after))}"
+                + (" (accepted)" if one.accepted else "")
+                for one in found
+            ]
+        )
+        for keys, what in (
+            (self._report.other_code, "under this version, but by code that was not the same"),
+            (self._report.code_unknown, "by code that nobody has recorded"),
+        ):
+            if keys:
+                self._line(f"  {counted(len(keys))} {what}:")
+                self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._subject.keys)])
+
+    def _inputs(self) -> None:
+        stale = self._report.stale
+        verdict = f"{counted(len(stale))} built from what has changed since" if stale else "none has changed since"
+        if not self._subject.related or not self._report.built:
+            verdict = "nothing is built"
+        elif len(self._report.unrecorded) == self._report.built:
+            verdict = "not recorded: nothing can be said of them"
+        self._section("Inputs", verdict, is_well=not stale)
+        lines, runs = zip(*_stale_lines(stale, self._subject.keys), strict=True) if stale else ((), ())
+        self._lines(lines)
+        self._remedies(runs)
+        if self._report.unrecorded:
+            self._line(f"  {counted(len(self._report.unrecorded))} whose inputs are not recorded:")
+            self._lines([f"  {shown_range(run)}" for run in consecutive(self._report.unrecorded, self._subject.keys)])
+        self._lines([f"nothing is known of {owner}: {why}" for owner, why in self._subject.unknown.items()])
+
+    def _events(self) -> None:
+        found = self._report.disagreement
+        if found is None:
+            self._section("Event log", f"not compared: {self._subject.no_events}", is_well=True)
+            return
+        verdict = "does not agree with the ledger" if found.counts else "agrees with the ledger"
+        self._section("Event log", verdict, is_well=not found.counts)
+        for keys, what, remedy in _disagreements(found):
+            if keys:
+                self._line(f"  {counted(len(keys))}: {what}")
+                self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._subject.keys)])
+                if remedy:
+                    self._line(f"    Remedy: {remedy}")
+
+
+_COLUMNS = (
+    "first",
+    "last",
+    "partitions",
+    "rows",
+    "first write (UTC)",
+    "last write (UTC)",
+    "runs",
+)
+_NUMBERS = ("partitions", "rows")
+
+
+def _cells(one: Written) -> list[str]:
+    name = "not built" if one.definition is None else _plain(str(one.definition))
+    return [
+        name,
+        shown(one.keys[0]),
+        shown(one.keys[-1]),
+        f"{len(one.keys):,}",
+        "" if one.definition is None else f"{one.row_count:,}",
+        moment(one.first_write),
+        moment(one.last_write),
+        "; ".join(filter(None, [_ids("run", one.run_ids), _ids("backfill", one.backfill_ids)])),
+    ]
+
+
+def _ids(what: str, ids: Sequence[str]) -> str:
+    if not ids:
+        return ""
+    more = ", …" if len(ids) > _SHOWN_IDS else ""
+    return f"{counted(len(ids), what)}: {', '.join(one[:_SHORT_ID] for one in ids[:_SHOWN_IDS])}{more}"
+
+
+def _content(one: ContentChange) -> str:
+    names = [f"{_plain(name)} ({count:,})" for name, count in sorted(one.columns.items())]
+    if one.moved:
+        names.append(f"which values stand in one row together ({one.moved:,})")
+    what = f"other content in {', '.join(names)}" if names else "the same content"
+    return f"{one.before} -> {one.after}: {counted(one.partitions)} rebuilt from the same inputs had {what}"
+
+
+def _stale_lines(stale: Sequence[Stale], keys: Sequence[Key]) -> Iterator[tuple[str, tuple[Key, ...]]]:
+    by_key = {one.partition_key: one for one in stale}
+    for run in consecutive(by_key, keys):
+        for _, found in groupby(run, key=lambda key: stale_alike(by_key[key])):
+            part = tuple(found)
+            yield f"{shown_range(part)}: {_because([by_key[key] for key in part])}", part
+
+
+def _because(stale: Sequence[Stale]) -> str:
+    first, last = stale[0], stale[-1]
+    many = len({one.origin for one in stale}) > 1
+    origin = f"{first.origin[0]} of the same partition" if many else _place(first.origin)
+    if first.depth == 1:
+        return f"{origin} was restated"
+    depths = sorted({one.depth for one in stale})
+    steps = f"{depths[0]}" if len(depths) == 1 else f"{depths[0]} to {depths[-1]}"
+    through = "" if first.because[0] == last.origin[0] else f"through {first.because[0]}, "
+    return f"{through}{origin} was restated, {steps} steps away"
+
+
+def _place(place: Place) -> str:
+    return place[0] if place[1] is None else f"{place[0]} {shown(place[1])}"
+
+
+def _disagreements(found: Disagreement) -> Iterator[tuple[tuple[Key, ...], str, str]]:
+    what = "the ledger has them and the event log has no event: events were wiped, or lost when a run died"
+    remedy = (
+        "the rows are there; materialize them again with early_cutoff 'on', which writes the events and computes"
+        " nothing where code and inputs are what they were"
+    )
+    yield found.event_missing, what, remedy
+    what = (
+        "the event log has them and the ledger does not: the database was restored or replaced, another one is"
+        " configured, or another tool has made them"
+    )
+    remedy = "check which database is configured; if it is the right one, materialize them again"
+    yield found.ledger_missing, what, remedy
+    what = (
+        "the newest event tells of other content than the ledger: the database was restored from an older copy, or a"
+        " run died before it wrote its event"
+    )
+    yield found.differing, what, "materialize them again"
+    yield found.unknown, "the newest event has no data version of one partition alone: nothing can be said", ""
+
+
+def _plain(text: str) -> str:
+    return text if text.isprintable() else repr(text)[1:-1]

@@ -1,0 +1,350 @@
+"""What is to be said of the versions of an asset's partitions: a pure report over its ledger and its event log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from marigold_assets import mixtures, versions
+from marigold_assets.mixtures import Changes, ContentChange, Mixture
+from marigold_assets.model import Acceptance, Definition, LedgerEntry, Place, TableName
+from marigold_assets.versions import Heads, Stale
+
+Key = str | None
+_JOINT, _SINGLE = "mh1s:", "mh1:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """The code that is loaded now.
+
+    Attributes:
+        version: Its declared version, if any.
+        fingerprint: What it is, where the ledger records that.
+    """
+
+    version: str | None
+    fingerprint: str | None
+
+    def definition(self, entry: LedgerEntry) -> Definition:
+        """The definition that it would build a partition under, with the config that this has now."""
+        undeclared = self.fingerprint if self.version is None else None
+        return Definition(
+            code_version=self.version, code_fingerprint=undeclared, config_hash=entry.provenance.config_hash
+        )
+
+    def has_built(self, entry: LedgerEntry) -> bool | None:
+        """Whether code of its version has built a partition; ``None``: nobody knows."""
+        found = entry.provenance
+        if self.version is not None or found.code_version is not None:
+            return found.code_version == self.version
+        if self.fingerprint is None or found.code_fingerprint is None:
+            return None
+        return found.code_fingerprint == self.fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """What the event log of the Dagster instance says.
+
+    Attributes:
+        materialized: Partitions that have a materialization.
+        data_versions: The data version of the newest one, of those that have any.
+    """
+
+    materialized: frozenset[Key]
+    data_versions: Mapping[Key, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Everything that is known of an asset.
+
+    Attributes:
+        owner: The asset as the ledger has it.
+        table: Its table.
+        keys: Its partitions in order; ``[None]`` if it has none.
+        heads: The newest ledger entries of its table.
+        history: Its whole ledger, in order; empty where nobody needs it.
+        related: The heads of everything that it was built from, and its own.
+        unknown: Owners of inputs of which nothing is known, with the reason.
+        reads: Whether it reads other assets.
+        acceptances: What was accepted, in order.
+        present: The code that is loaded now.
+        changes: What its author declares of code versions.
+        events: What the event log says; ``None`` where there is none to ask.
+        no_events: Why not.
+        notes: What else people should know.
+    """
+
+    owner: str
+    table: TableName
+    keys: Sequence[Key]
+    heads: Mapping[Key, LedgerEntry]
+    history: Sequence[LedgerEntry]
+    related: Heads
+    unknown: Mapping[str, str]
+    reads: bool
+    acceptances: Sequence[Acceptance]
+    present: Present
+    changes: Changes
+    events: Events | None
+    no_events: str | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Partitions that follow each other, were built under one definition and are accepted by one word, or by none.
+
+    Attributes:
+        definition: The definition; ``None`` of partitions that were never built.
+        keys: The partitions, in order.
+        row_count: Their rows together.
+        first_write: When the first of them was written (aware, UTC).
+        last_write: When the last of them was.
+        run_ids: Who wrote them, in order.
+        backfill_ids: The backfills that these runs belong to, in order.
+        accepted: By what they are accepted as they are.
+    """
+
+    definition: Definition | None
+    keys: tuple[Key, ...]
+    row_count: int
+    first_write: datetime | None
+    last_write: datetime | None
+    run_ids: tuple[str, ...]
+    backfill_ids: tuple[str, ...]
+    accepted: Acceptance | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeStale:
+    """Partitions that follow each other and that code of the present version has not built.
+
+    Attributes:
+        keys: The partitions, in order.
+        before: What has built them.
+        after: What would build them now.
+        accepted: Whether they are accepted as they are.
+        columns: The columns in which they differ, as declared; ``None``: all may.
+    """
+
+    keys: tuple[Key, ...]
+    before: Definition
+    after: Definition
+    accepted: bool
+    columns: frozenset[str] | None
+
+    @property
+    def counts(self) -> bool:
+        """Whether something is wrong with them."""
+        return not self.accepted and (self.columns is None or bool(self.columns))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """Where the event log and the ledger do not say the same.
+
+    Attributes:
+        event_missing: The ledger knows a partition, and no event does.
+        ledger_missing: An event knows a partition, and the ledger does not.
+        differing: The newest event tells of other content than the ledger.
+        unknown: The newest event carries a data version that says nothing of this one partition.
+    """
+
+    event_missing: tuple[Key, ...] = ()
+    ledger_missing: tuple[Key, ...] = ()
+    differing: tuple[Key, ...] = ()
+    unknown: tuple[Key, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether something is wrong."""
+        return bool(self.event_missing or self.ledger_missing or self.differing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The report.
+
+    Attributes:
+        subject: What it is about.
+        now: When it was made (aware, UTC).
+        written: The partitions that the asset has, in stretches.
+        retired: Partitions of the ledger that the asset does not have any more, in stretches.
+        code_stale: What the present code version has not built.
+        other_code: Partitions of the present code version whose code was another, as far as that is recorded.
+        code_unknown: Partitions of which nobody knows which code has built them.
+        stale: What was built from inputs that have changed since.
+        unrecorded: Partitions of an asset that reads others whose ledger entries name no inputs.
+        disagreement: Where event log and ledger differ; ``None``: not compared.
+        mixture: Which partitions are odd.
+        content: Which columns really changed from definition to definition.
+    """
+
+    subject: Subject
+    now: datetime
+    written: tuple[Written, ...]
+    retired: tuple[Written, ...]
+    code_stale: tuple[CodeStale, ...]
+    other_code: tuple[Key, ...]
+    code_unknown: tuple[Key, ...]
+    stale: tuple[Stale, ...]
+    unrecorded: tuple[Key, ...]
+    disagreement: Disagreement | None
+    mixture: Mixture
+    content: tuple[ContentChange, ...]
+
+    @property
+    def built(self) -> int:
+        """How many of the asset's partitions were built."""
+        return sum(len(one.keys) for one in self.written if one.definition is not None)
+
+    @property
+    def row_count(self) -> int:
+        """Their rows."""
+        return sum(one.row_count for one in self.written)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is odd, stale or in disagreement, but for what is accepted."""
+        wrong = [self.mixture.odd, [one for one in self.code_stale if one.counts], self.stale]
+        return not any(wrong) and not (self.disagreement is not None and self.disagreement.counts)
+
+
+def needs_history(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> bool:
+    """Whether a report looks at older ledger entries: where partitions have several definitions."""
+    return len({Definition.of(heads[key]) for key in keys if key in heads}) > 1
+
+
+def survey(subject: Subject, *, now: datetime) -> Survey:
+    """Make the report.
+
+    Args:
+        subject: What is known of the asset.
+        now: When (aware, UTC).
+    """
+    heads, present = subject.heads, subject.present
+    own = set(subject.keys)
+    gone = sorted((key for key in heads if key not in own), key=lambda key: heads[key].position)
+    built = [key for key in subject.keys if key in heads]
+    standing = accepted_by(subject.acceptances, heads, now)
+    verdicts = {key: present.has_built(heads[key]) for key in built}
+    found = versions.stale([(subject.owner, key) for key in built], subject.related)
+    return Survey(
+        subject=subject,
+        now=now,
+        written=tuple(_written(subject.keys, heads, standing)),
+        retired=tuple(_written(gone, heads, standing)),
+        code_stale=tuple(_code_stale(subject, [key for key in built if verdicts[key] is False], standing)),
+        other_code=tuple(key for key in built if verdicts[key] and _is_other_code(present, heads[key])),
+        code_unknown=tuple(key for key in built if verdicts[key] is None),
+        stale=tuple(found.values()),
+        unrecorded=tuple(key for key in built if subject.reads and not heads[key].provenance.inputs),
+        disagreement=None if subject.events is None else _disagreement(subject, subject.events),
+        mixture=mixtures.mixture(
+            subject.keys,
+            heads,
+            present=present.version,
+            now=now,
+            acceptances=subject.acceptances,
+            changes=subject.changes,
+        ),
+        content=mixtures.content_changes(subject.history),
+    )
+
+
+def accepted_by(
+    acceptances: Iterable[Acceptance], heads: Mapping[Key, LedgerEntry], now: datetime
+) -> dict[Key, Acceptance]:
+    """By what partitions are accepted as they are now; of those that are not, nothing is said."""
+    newest = {(one.partition_key, one.definition): one for one in acceptances}
+    found = {key: newest.get((key, Definition.of(entry))) for key, entry in heads.items()} if newest else {}
+    return {key: one for key, one in found.items() if one is not None and one.holds(now)}
+
+
+def runs_of(keys: Sequence[Key], alike: Callable[[Key], Hashable]) -> Iterator[tuple[Key, ...]]:
+    """Partitions that follow each other and are alike, together."""
+    for _, own in groupby(keys, key=alike):
+        yield tuple(own)
+
+
+def consecutive(wanted: Iterable[Key], keys: Sequence[Key]) -> list[tuple[Key, ...]]:
+    """Some partitions in runs of such as follow each other; those that the asset does not have come last, together."""
+    chosen = set(wanted)
+    own = [run for run in runs_of(keys, chosen.__contains__) if run[0] in chosen]
+    known = set(keys)
+    others = tuple(key for key in dict.fromkeys(wanted) if key not in known)
+    return [*own, others] if others else own
+
+
+def _written(
+    keys: Sequence[Key], heads: Mapping[Key, LedgerEntry], standing: Mapping[Key, Acceptance]
+) -> Iterator[Written]:
+    for stretch in versions.stretches(keys, heads):
+        for part in runs_of(stretch.keys, lambda key: _word_of(standing.get(key))):
+            [one] = versions.stretches(part, heads)
+            entries = sorted((heads[key] for key in part if key in heads), key=lambda entry: entry.position)
+            backfills = [entry.provenance.backfill_id for entry in entries]
+            yield Written(
+                definition=one.definition,
+                keys=part,
+                row_count=one.row_count,
+                first_write=one.first_write,
+                last_write=one.last_write,
+                run_ids=one.run_ids,
+                backfill_ids=tuple(dict.fromkeys(found for found in backfills if found is not None)),
+                accepted=standing.get(part[0]),
+            )
+
+
+def _word_of(one: Acceptance | None) -> Hashable:
+    return None if one is None else (one.accepted_by, one.accepted_at, one.reason, one.until)
+
+
+def _code_stale(subject: Subject, keys: Sequence[Key], standing: Mapping[Key, Acceptance]) -> Iterator[CodeStale]:
+    def alike(key: Key) -> tuple[Definition, bool]:
+        return Definition.of(subject.heads[key]), key in standing
+
+    for run in consecutive(keys, subject.keys):
+        for part in runs_of(run, alike):
+            before, accepted = alike(part[0])
+            after = subject.present.definition(subject.heads[part[0]])
+            how = mixtures.difference(before, after, subject.changes)
+            yield CodeStale(keys=part, before=before, after=after, accepted=accepted, columns=how.columns)
+
+
+def _is_other_code(present: Present, entry: LedgerEntry) -> bool:
+    found = entry.provenance.code_fingerprint
+    return found is not None and present.fingerprint is not None and found != present.fingerprint
+
+
+def _disagreement(subject: Subject, events: Events) -> Disagreement:
+    event_missing, ledger_missing, differing, unknown = [], [], [], []
+    for key in dict.fromkeys([*subject.keys, *subject.heads, *events.materialized]):
+        entry = subject.heads.get(key)
+        if key not in events.materialized:
+            if entry is not None:
+                event_missing.append(key)
+        elif entry is None:
+            ledger_missing.append(key)
+        elif (told := events.data_versions.get(key)) is None or not told.startswith(_SINGLE):
+            unknown.append(key)
+        elif told != entry.content_hash:
+            differing.append(key)
+    return Disagreement(
+        event_missing=tuple(event_missing),
+        ledger_missing=tuple(ledger_missing),
+        differing=tuple(differing),
+        unknown=tuple(unknown),
+    )
+
+
+def stale_alike(one: Stale) -> Hashable:
+    """What stale partitions that follow each other have in common, so that one line tells of them."""
+    origin: Place = one.origin
+    own = origin[1] == one.partition_key
+    return one.because[0], origin[0], None if own else origin[1], own, one.depth == 1
