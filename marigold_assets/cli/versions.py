@@ -51,9 +51,7 @@ def versions() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--all", "everything", is_flag=True, help="Show every line, however many there are.")
 @click.option("--sql", is_flag=True, help="Print a SELECT of the rows with the version of their partition beside them.")
-@click.option(
-    "--check", is_flag=True, help="Exit with 1 if anything is odd, stale or in disagreement."
-)
+@click.option("--check", is_flag=True, help="Exit with 1 if anything is odd, stale or in disagreement.")
 def show(asset: str, *, options: LocationOptions, as_json: bool, everything: bool, sql: bool, check: bool) -> None:
     """Report which code built which partition of ASSET, what is stale, and where event log and ledger differ.
 

@@ -1,6 +1,6 @@
 """An input that is needed under one definition is refused as a mixture, unless that is accepted or does not matter."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
 
 from datetime import UTC, datetime, timedelta
 
