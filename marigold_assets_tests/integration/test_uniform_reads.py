@@ -184,7 +184,7 @@ def test_an_input_in_another_database_is_judged_by_its_own_ledger(mixed, tmp_pat
 
 def test_the_resource_refuses_a_mixture_when_asked(mixed):
     @dg.asset(deps=[dg.AssetDep("sales", partition_mapping=ALL)])
-    def report(context: dg.AssetExecutionContext, db: FencedPartitionResource):
+    def report(context: dg.AssetExecutionContext, db: FencedPartitionResource) -> None:
         db.read(context, "sales", pd.DataFrame, uniform_version=True, columns=["net"])
 
     resources = {"db": FencedPartitionResource(database=mixed.path)}
