@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from marigold_assets.errors import Where
 from marigold_assets.model import Acceptance, Column, InputPartition, LedgerEntry, PartitionSlice, TableName
-from marigold_assets.stores import acceptances, fence, inputs, ledger, measure, reading, tables
+from marigold_assets.stores import acceptances, fence, inputs, joining, ledger, measure, reading, tables
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.stores.connection import Connector
 from marigold_assets.stores.opening import Opening
@@ -122,6 +122,33 @@ class DuckDBReader(PartitionStore, ABC):
             return ()
         with self._opening.reading() as session:
             return acceptances.of_table(session, table)
+
+    def versions_query(self, table: TableName) -> str:
+        """A SELECT of every row of a table, once, with what the ledger says of the partition that it is of.
+
+        For people, in plain DuckDB: with literals, so it is right for the partitions that there are now. It joins the
+        rows exactly as they are told apart when a partition is swapped, also where that is an SQL expression, or a key
+        cast to a type. Of several partitions with a row the one written last counts, as where days were replaced by
+        months.
+
+        Args:
+            table: The table.
+
+        Returns:
+            All columns of the table, then ``marigold_partition_key``, ``marigold_code_version``,
+            ``marigold_code_fingerprint``, ``marigold_committed_at`` and ``marigold_run_id``; where the table has a
+            column whose name starts like that, with ``marigold_`` twice, or as often as needed. They are NULL for rows
+            of no partition, and for those of partitions that were written last by a release that did not record which
+            rows are theirs.
+
+        Raises:
+            MissingTableError: There is no such table.
+            ConfigurationError: Of no partition is it known which rows are its, or a partition expression means other
+                rows in other time zones.
+        """
+        heads = tuple(self.heads(table).values())
+        with self._session_for(table, None) as session:
+            return joining.versions_query(session, table, heads, reading.known_columns(session, table, None))
 
     def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
         with self._session_for(slice_.table, [slice_]) as session:

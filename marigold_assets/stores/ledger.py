@@ -9,7 +9,7 @@ of the clock makes them those of other rows too.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -259,7 +259,7 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         swap_id=swap_id,
         row_count=row_count,
         content_hash=content_hash,
-        column_hashes={column: (digest, nulls) for column, (digest, nulls) in json.loads(column_hashes).items()},
+        column_hashes=_ColumnHashes(column_hashes),
         columns=_columns(columns),
         provenance=Provenance(
             code_version=code_version,
@@ -273,6 +273,33 @@ def _from_row(row: tuple[Any, ...]) -> LedgerEntry:
         confirmed=confirmed,
         conditions=_conditions(slice_),
     )
+
+
+class _ColumnHashes(Mapping[str, tuple[str, int]]):
+    """The column hashes of an entry, taken apart when somebody asks: most of those read are never looked at."""
+
+    __slots__ = ("_found", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found: dict[str, tuple[str, int]] | None = None
+
+    def _hashes(self) -> dict[str, tuple[str, int]]:
+        if self._found is None:
+            self._found = {column: (digest, nulls) for column, (digest, nulls) in json.loads(self._text).items()}
+        return self._found
+
+    def __getitem__(self, column: str) -> tuple[str, int]:
+        return self._hashes()[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hashes())
+
+    def __len__(self) -> int:
+        return len(self._hashes())
+
+    def __repr__(self) -> str:
+        return repr(self._hashes())
 
 
 @lru_cache(maxsize=128)
