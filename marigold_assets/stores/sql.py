@@ -16,7 +16,9 @@ def identifier(name: str) -> str:
 
 def string(value: str) -> str:
     """Render a string literal."""
-    return "'" + value.replace("'", "''") + "'"
+    quoted = "'" + value.replace("'", "''") + "'"
+    # Before 2.0 DuckDB takes NUL for the end of the statement.
+    return "(" + quoted.replace("\x00", "' || chr(0) || '") + ")" if "\x00" in value else quoted
 
 
 def literal(value: date | datetime | str | None) -> str:
