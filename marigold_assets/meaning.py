@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import datetime
-import decimal
-import fractions
-import functools
-import re
 import sys
-import uuid
-import zoneinfo
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec, resolve_name
-from pathlib import Path, PurePath
-from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Final
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeAlias
 
 from marigold_assets.source import (
     bytecode,
@@ -33,14 +24,7 @@ from marigold_assets.source import (
 from marigold_assets.sql_files import SqlFiles
 from marigold_assets.syntax import Imported, Reference
 from marigold_assets.texts import Text, functions_in, is_compiled_as_written, text_now
-
-_VALUES: Final = (
-    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
-    *(decimal.Decimal, fractions.Fraction, re.Pattern, uuid.UUID, zoneinfo.ZoneInfo),
-)
-_CONTAINERS: Final = (list, tuple, set, frozenset, dict)
-_CACHE: Final[Any] = type(functools.cache(len))
-_MOST_HELD = 1_000  # things in containers and objects that are looked at: they may hold data
+from marigold_assets.values import described, held_functions, order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +39,11 @@ class Node:
 
     key: Hashable
     label: str
-    look: Callable[[], tuple[str, list[Edge]]]
+    look: Callable[[], tuple[str, Sequence[Edge]]]
 
 
-type_of_edge = "str | tuple[Node, tuple[str, ...]]"
-Edge = Any  # what is named of another package, or a node with the attributes that follow its name
+Edge: TypeAlias = "str | tuple[Node, tuple[str, ...]]"
+"""What is named of another package, or a node with the attributes that follow its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +106,7 @@ class Project:
         seen |= {here}
         if home.text is not None and name in home.text.bindings:
             if not home.text.is_imported(name):
-                return [(self._binding(home, name), rest)]
+                return [(self._binding(home, home.text, name), rest)]
             found = [
                 edge
                 for binding in home.text.bindings[name]
@@ -130,7 +114,7 @@ class Project:
                 for edge in self._imported(home, binding.imported, rest, seen)
             ]
             if home.text.reading(name).text:
-                found.append((self._binding(home, name), ()))  # what changes it: ``pd.set_option(...)``
+                found.append((self._binding(home, home.text, name), ()))  # what changes it: ``pd.set_option(...)``
             return found
         for star in home.text.bindings.get("*", ()) if home.text is not None else ():
             if star.imported is not None and (found := self._of_star(home, star.imported, path, seen)):
@@ -172,8 +156,8 @@ class Project:
     def _in_module(self, name: str, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
         """What a path from a module leads to."""
         module = sys.modules.get(name)
-        if module is None:
-            return [".".join(path) if self._is_own(name) else ".".join((name, *path))]
+        if module is None and self._is_own(name):
+            return [".".join(path)]
         if not isinstance(module, ModuleType) or not is_followed(name, self._package, module):
             return [".".join((name, *path))]
         home = self._home(vars(module))
@@ -188,7 +172,9 @@ class Project:
         """A module that is used as an object: nobody can tell which of its names."""
         if home.text is None:
             return [edge for name in sorted(home.scope) for edge in self._name(home, (name,), frozenset())]
-        return [(self._binding(home, name), ()) for name in home.text.bindings if not home.text.is_imported(name)]
+        return [
+            (self._binding(home, home.text, name), ()) for name in home.text.bindings if not home.text.is_imported(name)
+        ]
 
     def _is_own(self, name: str) -> bool:
         """Whether a module that may not be loaded yet belongs to the project."""
@@ -226,12 +212,13 @@ class Project:
 
     # Statements of modules
 
-    def _binding(self, home: _Home, name: str) -> Node:
-        return Node(key=("name", id(home.scope), name), label=name, look=lambda: self._look_at_binding(home, name))
+    def _binding(self, home: _Home, text: Text, name: str) -> Node:
+        return Node(
+            key=("name", id(home.scope), name), label=name, look=lambda: self._look_at_binding(home, text, name)
+        )
 
-    def _look_at_binding(self, home: _Home, name: str) -> tuple[str, list[Edge]]:
-        text, live = home.text, home.scope.get(name)
-        assert text is not None
+    def _look_at_binding(self, home: _Home, text: Text, name: str) -> tuple[str, list[Edge]]:
+        live = home.scope.get(name)
         reading = text.reading(name)
         edges = self._edges(home, reading.references, {}, name)
         for binding in text.bindings[name]:
@@ -239,8 +226,8 @@ class Project:
                 edges += self._imported(home, binding.imported, (), frozenset())
         own = reading.text
         if (written := text.literal(name)) is not None and (type(live), live) != (type(written[0]), written[0]):
-            own = self._described(live, edges, (id(home.scope), name), set())  # or it was not loaded from this text
-        for function in _held_functions(live, self._is_of_project):
+            own = self._described(live, edges, (id(home.scope), name))  # or it was not loaded from this text
+        for function in held_functions(live, self._is_of_project):
             edges += self._value(function, (id(home.scope), name), name, ())
         edges += self._sql(home, reading.sql, live, name)
         return own, edges
@@ -304,7 +291,7 @@ class Project:
             if is_plain(value) or isinstance(value, FunctionType | staticmethod | classmethod | property)
         }
         kept = {name: held[name] for name in sorted(held) if name not in {"__module__", "__doc__", "__firstlineno__"}}
-        own = self._described([*found.__bases__, kept], edges, id(found), set())
+        own = self._described([*found.__bases__, kept], edges, id(found))
         return f"class {own}", edges
 
     # Values that are loaded
@@ -319,57 +306,24 @@ class Project:
             scope = value.__globals__ if isinstance(value, FunctionType) else _scope_of_class(value)
             home, name = self._home(scope), value.__qualname__
             if home.text is not None and name in home.text.bindings and scope.get(name) is value:
-                return [(self._binding(home, name), rest)]
+                return [(self._binding(home, home.text, name), rest)]
             return [(self._function(value) if isinstance(value, FunctionType) else self._class(value), rest)]
         return [(self._held(value, key, label), rest)]
 
     def _held(self, value: Any, key: Hashable, label: str) -> Node:
         def look() -> tuple[str, list[Edge]]:
             edges: list[Edge] = []
-            return self._described(value, edges, key, set()), edges
+            return self._described(value, edges, key), edges
 
         return Node(key=("value", key), label=label, look=look)
 
-    def _described(self, value: Any, edges: list[Edge], key: Hashable, seen: set[int]) -> str:
-        """A value as text, the same in every process; functions and classes in it are added to the edges."""
-        if (plain := plain_text(value)) is not None:
-            return plain
-        if id(value) in seen or len(seen) > _MOST_HELD:
-            return "..."
-        seen.add(id(value))
-        kind = type(value).__name__
+    def _described(self, value: Any, edges: list[Edge], key: Hashable) -> str:
+        """A value as text; functions and classes in it are added to the edges."""
 
-        def inner(item: Any) -> str:
-            return self._described(item, edges, key, seen)
+        def refer(found: Any) -> None:
+            edges.extend(self._value(found, key, str(getattr(found, "__name__", "")), ()))
 
-        if isinstance(value, FunctionType | type | ModuleType):
-            edges += self._value(value, key, str(getattr(value, "__name__", kind)), ())
-            return "@"
-        if type(value) is dict:
-            return f"dict[{', '.join(f'{inner(name)}: {inner(item)}' for name, item in value.items())}]"
-        if isinstance(value, list | tuple):
-            return f"{kind}[{', '.join(map(inner, value))}]"
-        if isinstance(value, set | frozenset):
-            return f"{kind}[{', '.join(map(inner, sorted(value, key=_order)))}]"
-        if isinstance(value, functools.partial):
-            return f"partial({inner(value.func)}, {inner(value.args)}, {inner(value.keywords)})"
-        if isinstance(value, MethodType):
-            return f"method({inner(value.__func__)}, {inner(value.__self__)})"
-        if isinstance(value, staticmethod | classmethod):
-            return f"{kind}({inner(value.__func__)})"
-        if isinstance(value, property):
-            return f"property({inner(value.fget)}, {inner(value.fset)})"
-        if type(value) is _CACHE:
-            return f"cache({inner(value.__wrapped__)})"
-        if isinstance(value, Enum):
-            return f"{inner(type(value))}.{value.name}"
-        if isinstance(value, _VALUES):
-            return f"{kind}({ascii(value)})"
-        if isinstance(value, PurePath):
-            return f"path({value.name!a})"  # its folder is one of this machine
-        if self._is_of_project(type(value)):
-            return f"{inner(type(value))}({inner(dict(sorted(_attributes(value))))})"
-        return f"{type(value).__module__}.{type(value).__qualname__}"
+        return described(value, refer, self._is_of_project)
 
     # Files
 
@@ -403,7 +357,7 @@ def _read_already(live: object) -> str | None:
     if isinstance(live, str):
         return None if live.endswith(".sql") else "\n".join(live.splitlines())
     if isinstance(live, list | tuple | dict) and is_plain(live):
-        items = sorted(live.items(), key=_order) if isinstance(live, dict) else live
+        items = sorted(live.items(), key=order) if isinstance(live, dict) else live
         texts = [one for item in items for one in (item if isinstance(item, tuple) else (item,))]
         if any(isinstance(one, str) and "\n" in one and not one.endswith(".sql") for one in texts):
             return plain_text(list(items))
@@ -453,45 +407,6 @@ def _scope_of_class(found: type) -> dict[str, Any]:
 
 def _label(qualname: str) -> str:
     return qualname.replace("<locals>.", "")
-
-
-def _order(value: object) -> str:
-    name = getattr(value, "__qualname__", None)
-    return str(plain_text(value) or name or type(value).__qualname__)
-
-
-def _attributes(value: object) -> Iterator[tuple[str, Any]]:
-    yield from getattr(value, "__dict__", {}).items()
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in {"__dict__", "__weakref__"} and hasattr(value, name):
-                yield name, getattr(value, name)
-
-
-def _held_functions(value: object, is_of_project: Callable[[object], bool]) -> Iterator[Any]:
-    """The functions and classes that a container, or an object of the project, holds: a registry has them."""
-    due, seen = [value], {id(value)}
-    if type(value) not in _CONTAINERS and not is_of_project(type(value)):
-        return
-    while due and len(seen) < _MOST_HELD:
-        one = due.pop(0)
-        if is_of_project(one):
-            yield one
-            continue
-        held: Iterable[Any] = ()
-        if type(one) is dict:
-            held = [*one.keys(), *one.values()]
-        elif type(one) in _CONTAINERS:
-            held = sorted(one, key=_order) if isinstance(one, set | frozenset) else one  # type: ignore[call-overload]
-        elif type(one) is functools.partial:
-            held = (one.func, *one.args, *one.keywords.values())
-        elif is_of_project(type(one)) and not isinstance(one, Enum):
-            held = [item for _, item in sorted(_attributes(one))]
-        for item in held:
-            if id(item) not in seen and not isinstance(item, str | bytes | int | float):
-                seen.add(id(item))
-                due.append(item)
 
 
 def _sql_in(code: CodeType) -> Iterator[str]:

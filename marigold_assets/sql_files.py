@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 _MOST = 20_000  # entries of folders that are looked at: a project may keep its data beside its code
@@ -25,7 +25,7 @@ class SqlFiles:
             folder: Where the module of the code is.
             root: Where its top-level package is.
         """
-        if not name.startswith((".sql", "_", "-", "*")):
+        if "*" not in name and not name.startswith((".sql", "_", "-")):
             for place in (folder, *(one for one in folder.parents if one.is_relative_to(root))):
                 if _is_file(place / name):
                     return [place / name]
@@ -34,7 +34,7 @@ class SqlFiles:
         pattern = name if "*" in name else f"*{name}"
         return self._first(lambda path: fnmatch.fnmatch(path.name, pattern.rpartition("/")[2]), folder, root)
 
-    def _first(self, fits, folder: Path, root: Path) -> Sequence[Path]:
+    def _first(self, fits: Callable[[Path], bool], folder: Path, root: Path) -> Sequence[Path]:
         for place in dict.fromkeys((folder, root)):
             if place not in self._below:
                 self._below[place] = sorted(_sql_below(place))

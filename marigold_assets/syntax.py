@@ -89,14 +89,7 @@ class _Scope:
 
 def bound_by(node: ast.AST) -> Iterator[tuple[str, Imported | None]]:
     """The names that one node binds, each with what it imports if it is an import."""
-    if isinstance(node, ast.Name):
-        if not isinstance(node.ctx, ast.Load):
-            yield node.id, None
-    elif isinstance(node, ast.arg):
-        yield node.arg, None
-    elif isinstance(node, _NAMED_BLOCKS):
-        yield node.name, None
-    elif isinstance(node, ast.Import):
+    if isinstance(node, ast.Import):
         for alias in node.names:
             module = alias.name if alias.asname else alias.name.partition(".")[0]
             yield alias.asname or module, Imported(module=module, level=0, name=None)
@@ -104,10 +97,21 @@ def bound_by(node: ast.AST) -> Iterator[tuple[str, Imported | None]]:
         for alias in node.names:
             imported = Imported(module=node.module or "", level=node.level, name=alias.name)
             yield alias.asname or alias.name, imported
-    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-        yield node.name, None
-    elif isinstance(node, ast.MatchMapping) and node.rest:
-        yield node.rest, None
+    elif (name := _bound(node)) is not None:
+        yield name, None
+
+
+def _bound(node: ast.AST) -> str | None:
+    """The name that a node binds other than by an import."""
+    if isinstance(node, ast.Name):
+        return None if isinstance(node.ctx, ast.Load) else node.id
+    if isinstance(node, ast.arg):
+        return node.arg
+    if isinstance(node, ast.MatchMapping):
+        return node.rest
+    if isinstance(node, (*_NAMED_BLOCKS, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+        return node.name
+    return None
 
 
 def nodes_within(nodes: Iterable[ast.AST], stop: Callable[[ast.AST], bool]) -> Iterator[ast.AST]:
@@ -142,7 +146,7 @@ _OUTSIDE: Final = {
 
 def _evaluated_outside(node: ast.AST) -> Iterator[ast.AST]:
     """The parts of a scope's node that are evaluated around it."""
-    for field in _OUTSIDE.get(type(node), ()):  # type: ignore[call-overload]
+    for field in _OUTSIDE.get(type(node), ()):
         found = getattr(node, field)
         yield from found if isinstance(found, list) else filter(None, [found])
     if isinstance(node, _FUNCTIONS):
@@ -256,9 +260,9 @@ class _Reader:
         if isinstance(node, ast.JoinedStr) and not any(isinstance(part, ast.AST) for part in parts):
             self._constant("".join(parts))  # type: ignore[arg-type]
             return
-        for part in parts:
-            if isinstance(part, str) and part.endswith(".sql"):
-                self.sql.append(part.rpartition("/")[2] if "/" in part else f"*{part}")
+        named = "".join(part if isinstance(part, str) else "*" for part in parts)
+        if named.endswith(".sql"):
+            self.sql.append(named.rpartition("/")[2])
         self._push([_Token(f"({type(node).__name__}"), *parts, _Token(")")], scope)
 
 
@@ -289,8 +293,8 @@ def _fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
         if name == "format_spec" and not list(_merged(value.values)):
             continue
         if name in {"body", "orelse", "finalbody"} and isinstance(value, list):
-            value = [one for one in value if not _does_nothing(one)]  # noqa: PLW2901 - what counts of it
-            value = value or ([ast.Pass()] if name == "body" else [])  # noqa: PLW2901
+            value = [one for one in value if not _does_nothing(one)]
+            value = value or ([ast.Pass()] if name == "body" else [])
             if not value:
                 continue
         yield name, value

@@ -7,13 +7,14 @@ when an asset is defined, and are believed only as far as they compile to the ve
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from marigold_assets.source import is_followed
@@ -22,8 +23,9 @@ from marigold_assets.syntax import SCOPES, Imported, Reading, bound_by, nodes_wi
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
 _TYPES_OF_TEXT: Final = ("dagster", "marigold_assets")
+_SET_LATER: Final = inspect.CO_ITERABLE_COROUTINE  # by ``types.coroutine``
 _CACHE: Final[Any] = type(lru_cache(len))
-_OWN_WAYS: Final = ("_frozen_importlib", "importlib", "zipimport", "dagster")
+_OWN_WAYS: Final = ("_frozen_importlib", "_frozen_importlib_external", "importlib", "zipimport")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +215,9 @@ def _same(one: object, other: object) -> bool:
         return False
     if isinstance(one, CodeType) and isinstance(other, CodeType):
         return (
-            (one.co_code, one.co_names, one.co_varnames, one.co_freevars, one.co_cellvars, one.co_flags)
-            == (other.co_code, other.co_names, other.co_varnames, other.co_freevars, other.co_cellvars, other.co_flags)
-            and one.co_name == other.co_name
+            (one.co_code, one.co_names, one.co_varnames, one.co_freevars, one.co_cellvars)
+            == (other.co_code, other.co_names, other.co_varnames, other.co_freevars, other.co_cellvars)
+            and (one.co_name, one.co_flags | _SET_LATER) == (other.co_name, other.co_flags | _SET_LATER)
             and (one.co_argcount, one.co_posonlyargcount, one.co_kwonlyargcount)
             == (other.co_argcount, other.co_posonlyargcount, other.co_kwonlyargcount)
             and _same(one.co_consts, other.co_consts)
@@ -308,7 +310,13 @@ def _text(file: str, _size: int, _changed: float | None, lines: _Lines) -> Text:
 def texts_of(function: Callable[..., Any], package: str) -> Mapping[str, Text]:
     """The texts of a function's module and of all modules of its project, as long as they are being loaded."""
     found: dict[str, Text] = {}
+    tops: dict[str, bool] = {}
     for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        if top not in tops:
+            tops[top] = _may_be_of_project(top, package)
+        if not tops[top]:
+            continue
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and is_followed(name, package, module):
             text = text_now(file, vars(module), anew=False)
@@ -320,6 +328,15 @@ def texts_of(function: Callable[..., Any], package: str) -> Mapping[str, Text]:
         if text is not None:
             found[code.co_filename] = text
     return found
+
+
+def _may_be_of_project(top: str, package: str) -> bool:
+    """Whether a top-level package may hold modules of a project: most of the many that are loaded are installed."""
+    module = sys.modules.get(top)
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return hasattr(module, "__path__")  # several folders, each of which may be installed or not
+    return is_followed(top, package, module) if isinstance(module, ModuleType) else top == package
 
 
 def is_compiled_as_written(scope: Mapping[str, Any]) -> bool:
@@ -350,5 +367,5 @@ def _function_of(value: object) -> FunctionType | None:
     elif isinstance(value, property):
         value = value.fget
     elif type(value) is _CACHE:
-        value = value.__wrapped__
+        value = vars(value).get("__wrapped__")
     return value if isinstance(value, FunctionType) else None

@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from marigold_assets.code import code_fingerprint
+from marigold_assets.code import code_fingerprint, code_parts
 
 HELPERS = """
     import functools
@@ -252,7 +252,7 @@ def test_modules_beside_the_definitions_count_and_installed_ones_do_not(flat):
     assert flat("def words(value):", "def words(value):  # of a remark") == before
 
 
-def test_of_a_great_many_definitions_the_nearest_count(tmp_path, monkeypatch):
+def test_of_a_great_many_definitions_all_count(tmp_path, monkeypatch):
     def of(name, changed):
         steps = [f"def step{n}():\n    return {n == changed} or step{n + 1}()" for n in range(2_000)]
         (tmp_path / f"{name}.py").write_text("\n".join(steps))
@@ -260,13 +260,203 @@ def test_of_a_great_many_definitions_the_nearest_count(tmp_path, monkeypatch):
         importlib.invalidate_caches()
         module = importlib.import_module(name)
         monkeypatch.delitem(sys.modules, name)
-        for n in range(2_000):
-            getattr(module, f"step{n}").__module__ = "steps"
         return code_fingerprint(module.step0)
 
-    before = of("steps_before", None)
-    assert of("steps_near", 900) != before
-    assert of("steps_far", 1_500) == before
+    assert len({of(f"steps_{changed}", changed) for changed in (None, 900, 1_999)}) == 3
+
+
+SPREAD = {
+    "helpers.py": """
+        import re
+        from decimal import Decimal
+        from functools import partial
+        from math import ceil as rounded
+
+        import numpy as np
+
+        PATTERN = re.compile("a+")
+        CENT = Decimal("0.01")
+        REGISTRY = {}
+        RATES = {"eu": 1}
+        RATES["us"] = 2
+
+        def register(name):
+            def keep(function):
+                REGISTRY[name] = function
+                return function
+            return keep
+
+        @register("eu")
+        def of_europe(value):
+            return value * 3
+
+        class Base:
+            floor = 4
+
+        class Model(Base):
+            def __init__(self, rate):
+                self.rate = rate
+
+            def apply(self, value):
+                return helper_of_model(value)
+
+        def helper_of_model(value):
+            return value + 5
+
+        MODEL = Model(6)
+
+        def imported_within(value):
+            return value - 7
+
+        def also_within(value):
+            return value - 8
+    """,
+    "late.py": """
+        def only_within(value):
+            return value // 9
+    """,
+    "queries/daily.sql": """
+        SELECT 10
+    """,
+    "queries/by_region_eu.sql": """
+        SELECT 11
+    """,
+    "assets.py": """
+        from pathlib import Path
+        from {package} import helpers
+        from {package}.helpers import CENT, MODEL, PATTERN, RATES, REGISTRY, np, partial, rounded
+
+        QUERY = (Path(__file__).parent / "queries" / "daily.sql").read_text()
+
+        def made(orders, region="eu", factor=12, when=lambda: 13):
+            from .helpers import imported_within
+            from {package}.late import only_within as late
+
+            def inner(value):
+                from . import helpers as inside
+                return inside.also_within(value)
+
+            rows = [step(orders) for step in STEPS] + [BELOW, BY_NAME["x"](1)]
+            rows += [REGISTRY[region](1), MODEL.apply(2), helpers.rounded(3), rounded(4), np.add(1, 2)]
+            rows += [PATTERN, CENT, RATES, imported_within(1), late(2), inner(3), PARTLY(), Config().days]
+            return rows, QUERY, (Path(__file__).parent / f"queries/by_region_{region}.sql").read_text()
+
+        BELOW = 14
+        PARTLY = partial(max, 15)
+
+        def clean(value):
+            return value + 16
+
+        def dedupe(value):
+            return value + 17
+
+        def reached_late(value):
+            return value + 18
+
+        class Config:
+            days = 19
+
+        STEPS = [clean, dedupe]
+        BY_NAME = {"x": lambda value: reached_late(value)}
+
+        def unused(value):
+            return value + 20
+    """,
+}
+
+
+@pytest.fixture
+def spread(tmp_path, monkeypatch):
+    """Fingerprints the function of a package that refers to its parts in many ways, some text of which was replaced."""
+    numbers = iter(range(100))
+
+    def forget():
+        for module in [one for one in sys.modules if one.partition(".")[0] == "spread"]:
+            del sys.modules[module]
+
+    def write(old="", new="", *, parts=False):
+        forget()
+        folder = tmp_path / f"spread{next(numbers)}" / "spread"
+        assert not old or sum(text.count(old) for text in SPREAD.values()) == 1, old
+        for name, text in SPREAD.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            given = text.replace("{package}", "spread")
+            (folder / name).write_text(textwrap.dedent(given.replace(old, new) if old else given))
+        monkeypatch.syspath_prepend(str(folder.parent))
+        importlib.invalidate_caches()
+        made = importlib.import_module("spread.assets").made
+        return code_parts(made) if parts else code_fingerprint(made)
+
+    yield write
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("BELOW = 14", "BELOW = 114", "BELOW"),
+        ("value + 16", "value + 116", "clean"),
+        ("value + 17", "value + 117", "dedupe"),
+        ("value + 18", "value + 118", "reached_late"),
+        ("[clean, dedupe]", "[dedupe, clean]", "STEPS"),
+        ("days = 19", "days = 119", "Config"),
+        ("partial(max, 15)", "partial(max, 115)", "PARTLY"),
+        ('compile("a+")', 'compile("b+")', "PATTERN"),
+        ('Decimal("0.01")', 'Decimal("0.1")', "CENT"),
+        ('RATES["us"] = 2', 'RATES["us"] = 3', "RATES"),
+        ("value * 3", "value * 103", "of_europe"),
+        ("floor = 4", "floor = 104", "Base"),
+        ("self.rate = rate", "self.rate = -rate", "Model"),
+        ("value + 5", "value + 105", "helper_of_model"),
+        ("Model(6)", "Model(106)", "MODEL"),
+        ("value - 7", "value - 107", "imported_within"),
+        ("value - 8", "value - 108", "also_within"),
+        ("value // 9", "value // 109", "only_within"),
+        ("SELECT 10", "SELECT 110", "daily.sql"),
+        ("SELECT 11", "SELECT 111", "by_region_eu.sql"),
+        ("factor=12", "factor=112", "made"),
+        ("lambda: 13", "lambda: 113", "made"),
+        ("import ceil as rounded", "import floor as rounded", "made"),
+    ],
+)
+def test_what_is_below_within_or_held_counts_and_is_named(spread, old, new, part):
+    before, after = spread(parts=True), spread(old, new, parts=True)
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] != after[name]] == [part]
+    assert spread() != spread(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("value + 20", "value + 120"),
+        ("import numpy as np", "import numpy as np  # numbers"),
+        (
+            "from . import helpers as inside\n                return inside",
+            "from . import helpers\n                return helpers",
+        ),
+        ("import only_within as late", "import only_within as late  # it is"),
+        ("rows = [step(orders)", "rows = [(step)(  orders)"),
+    ],
+)
+def test_unused_definitions_aliases_and_layout_do_not_count(spread, old, new):
+    assert spread() == spread(old, new)
+
+
+def test_the_fingerprint_is_whole_also_where_an_asset_stands_above_what_it_uses(spread):
+    assert {"clean", "dedupe", "BELOW", "Config", "reached_late"} <= spread(parts=True).keys()
+
+
+def test_of_two_parts_of_one_name_the_second_has_a_number(tmp_path, monkeypatch):
+    folder = tmp_path / "twice"
+    folder.mkdir()
+    texts = {"__init__": "", "eur": "def convert(x): return x\n", "usd": "def convert(x): return -x\n"}
+    texts["assets"] = "from twice import eur, usd\ndef made(x): return eur.convert(x) - usd.convert(x)\n"
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    assert list(code_parts(importlib.import_module("twice.assets").made)) == ["made", "convert", "convert (2)"]
 
 
 def made_by_factory(region, tax):
