@@ -298,7 +298,6 @@ def _compute_function(recipe: Recipe, signature: Signature) -> Callable[..., Any
     compute.__doc__ = recipe.function.__doc__
     compute.__module__ = recipe.function.__module__
     compute.__wrapped__ = recipe.function  # type: ignore[attr-defined]
-    compute.recipe = recipe  # type: ignore[attr-defined] # for commands that ask an asset for its code
     seen = dagster_signature(config)
     compute.__signature__ = seen  # type: ignore[attr-defined]
     compute.__annotations__ = {name: parameter.annotation for name, parameter in seen.parameters.items()}
