@@ -96,7 +96,7 @@ class Project:
         if not one.imported:
             yield from self._name(home, one.path, frozenset())
         for imported in one.imported:
-            yield from self._imported(home, imported, one.path[1:], frozenset(), is_within=True, alone=one.is_unused)
+            yield from self._imported(home, imported, one.path[1:], frozenset(), is_within=True, alone=one.is_import)
 
     def _name(self, home: _Home, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
         """What a name of a module means, with the attributes that follow it."""
@@ -115,7 +115,7 @@ class Project:
             ]
             if home.text.reading(name).text:
                 found.append((self._binding(home, home.text, name), ()))  # what changes it: ``pd.set_option(...)``
-            return found
+            return found or [".".join(path)]
         for star in home.text.bindings.get("*", ()) if home.text is not None else ():
             if star.imported is not None and (found := self._of_star(home, star.imported, path, seen)):
                 return found
@@ -145,13 +145,9 @@ class Project:
         path = rest if imported.name is None else (imported.name, *rest)
         if is_within and path and f"{module}.{path[0]}" not in sys.modules and self._is_own(module):
             _import_submodule(module, path[0])
-        if alone and self._is_module(module, path):
+        if alone and self._is_own(module):
             return []
         return self._in_module(module, path, seen)
-
-    def _is_module(self, module: str, path: tuple[str, ...]) -> bool:
-        found = sys.modules.get(".".join((module, *path)))
-        return found is not None and is_followed(found.__name__, self._package, found)
 
     def _in_module(self, name: str, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
         """What a path from a module leads to."""

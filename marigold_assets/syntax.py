@@ -3,8 +3,8 @@
 ``ast.unparse`` and ``ast.dump`` print one tree differently from release to release. This text has the names of the
 nodes and those of their fields that say something: no positions, no types of comments, no empty fields, so that one
 that a release adds, drops or fills by default does not show. Parts of an f-string are merged (PEP 701 splits them
-differently), parameters of types are left out (PEP 695), text is in ASCII. A name that an import binds stands as ``@``:
-what it means is among the references, so that neither the name of a file nor an alias counts.
+differently), parameters of types are left out (PEP 695), text is in ASCII. A name that is bound around the definition
+stands as ``@``: what it means is among the references, so that neither an alias counts nor in which file something is.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Reference:
     Attributes:
         path: ``helpers.clean`` is ``("helpers", "clean")``.
         imported: What an import within the definition binds it to.
-        is_unused: Whether that import itself is meant, and no use of it.
+        is_import: Whether that import itself is meant, and no use of it.
     """
 
     path: tuple[str, ...]
     imported: tuple[Imported, ...] = ()
-    is_unused: bool = False
+    is_import: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,17 +160,17 @@ def _evaluated_outside(node: ast.AST) -> Iterator[ast.AST]:
 def read(
     nodes: Sequence[ast.AST],
     *,
-    is_imported: Callable[[str], bool],
+    is_bound: Callable[[str], bool],
     is_left_out: Callable[[ast.expr], bool] = lambda _: False,
 ) -> Reading:
     """Read the nodes of one definition.
 
     Args:
         nodes: Statements or expressions.
-        is_imported: Whether an import, and nothing else, binds a name around them.
+        is_bound: Whether the module binds a name.
         is_left_out: Whether a decorator does not count.
     """
-    reader = _Reader(is_imported, is_left_out)
+    reader = _Reader(is_bound, is_left_out)
     for node in nodes:
         reader.read(node)
     return Reading(text=" ".join(reader.out), references=tuple(reader.references), sql=tuple(dict.fromkeys(reader.sql)))
@@ -179,11 +179,11 @@ def read(
 class _Reader:
     """Prints trees without recursion: a query added up of a thousand strings is as deep."""
 
-    def __init__(self, is_imported: Callable[[str], bool], is_left_out: Callable[[ast.expr], bool]) -> None:
+    def __init__(self, is_bound: Callable[[str], bool], is_left_out: Callable[[ast.expr], bool]) -> None:
         self.out: list[str] = []
         self.references: list[Reference] = []
         self.sql: list[str] = []
-        self._is_imported, self._is_left_out = is_imported, is_left_out
+        self._is_bound, self._is_left_out = is_bound, is_left_out
         self._outside: dict[int, _Scope | None] = {}
         self._due: list[tuple[Any, _Scope | None]] = []
 
@@ -238,17 +238,17 @@ class _Reader:
         path.append(root.id)
         path.reverse()
         is_own, imported = _looked_up(root.id, scope)
-        is_import = bool(imported) or (not is_own and self._is_imported(root.id))
-        if isinstance(root.ctx, ast.Load) and not is_own:
+        is_read = isinstance(root.ctx, ast.Load)
+        if is_read and not is_own:
             self.references.append(Reference(path=tuple(path), imported=imported))
-        self.out.append("@" if is_import else f"<{'.'.join(path)}>")
+        is_said = is_own or not is_read or not (imported or self._is_bound(root.id))
+        self.out.append(f"<{'.'.join(path)}>" if is_said else "@")
         return True
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """An import within the definition: where from is no text, but may be more than a name for what is used."""
-        self.out.append("(import)")
+        """An import within the definition is no text: what it brings is among the references."""
         for name, imported in bound_by(node):
-            self.references.append(Reference(path=(name,), imported=(imported,) if imported else (), is_unused=True))
+            self.references.append(Reference(path=(name,), imported=(imported,) if imported else (), is_import=True))
 
     def _constant(self, value: object) -> None:
         if isinstance(value, str) and value.endswith(".sql"):

@@ -98,7 +98,7 @@ class Text:
         left_out = frozenset(own)
         return read(
             nodes,
-            is_imported=self.is_imported,
+            is_bound=self.bindings.__contains__,
             is_left_out=lambda found: id(found) in left_out or self._makes_an_asset(found),
         )
 

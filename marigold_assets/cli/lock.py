@@ -1,4 +1,4 @@
-"""``marigold versions lock`` and ``check``: code and its declared versions change together, or somebody says why not."""
+"""``marigold versions lock`` and ``check``: code and its version change together, or somebody says why not."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from marigold_assets.errors import ConfigurationError
 from marigold_assets.lock_file import FILE, Lock
 
 if TYPE_CHECKING:
-    from marigold_assets.location import CodeLocation, LocatedAsset
     from marigold_assets.loading import LocationOptions
+    from marigold_assets.location import CodeLocation, LocatedAsset
     from marigold_assets.lock import Finding, PresentCode
 
 _PROJECT = "pyproject.toml"

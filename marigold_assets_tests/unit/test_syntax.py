@@ -11,7 +11,7 @@ from marigold_assets.syntax import read
 
 
 def reading(*nodes):
-    return read(nodes, is_imported=lambda name: False)
+    return read(nodes, is_bound=lambda name: False)
 
 
 def parsed(text):
