@@ -14,8 +14,8 @@ counts, so that the fingerprint is neither that of the old text nor of the new o
 
 Not seen are: attributes of unknown objects and methods chosen by what an object is at run time, as far as no class of
 the object is named; ``eval``, ``exec`` and names that are computed (a module that is used as an object counts as a
-whole); annotations in quotes; other files than SQL, and SQL that lies elsewhere; what code outside of a module changes
-in it. A local variable that is renamed counts.
+whole); annotations in quotes; other files than SQL, and SQL that lies elsewhere; compiled extensions; what code outside
+of a module changes in it. A local variable that is renamed counts.
 
 Fingerprints of another prefix are those of another method and equal none: where no version is declared, ``cf1`` in a
 ledger is other code.

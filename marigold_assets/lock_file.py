@@ -143,11 +143,12 @@ class Lock:
         Raises:
             ConfigurationError: It cannot be written.
         """
-        new = path.with_name(f".{path.name}.{os.getpid()}")
+        place = path.resolve()
+        new = place.with_name(f".{path.name}.{os.getpid()}")
         try:
             try:
                 new.write_text(self.text(), encoding="utf-8", newline="\n")
-                new.replace(path)
+                new.replace(place)
             finally:
                 new.unlink(missing_ok=True)
         except OSError as error:

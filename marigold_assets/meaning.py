@@ -140,11 +140,9 @@ class Project:
         alone: bool = False,
     ) -> list[Edge]:
         module = _absolute(home, imported)
-        if is_within and module not in sys.modules and self._is_own(module):
-            _import(module)
         path = rest if imported.name is None else (imported.name, *rest)
-        if is_within and path and f"{module}.{path[0]}" not in sys.modules and self._is_own(module):
-            _import_submodule(module, path[0])
+        if is_within and self._is_own(module):
+            _import_along(module, path)
         if alone and self._is_own(module):
             return []
         return self._in_module(module, path, seen)
@@ -256,9 +254,6 @@ class Project:
         if not nodes or "<locals>" in code.co_qualname:
             for number, default in enumerate(default_values(function)):
                 edges += self._value(default, (owner, number), f"{_label(function.__qualname__)}:default", ())
-        wrapped = vars(function).get("__wrapped__")
-        if isinstance(wrapped, FunctionType) and self._is_of_project(wrapped):
-            edges += self._value(wrapped, (owner, "__wrapped__"), wrapped.__qualname__, ())
         edges += self._sql(home, sql, None, code.co_name)
         return own, edges
 
@@ -373,19 +368,23 @@ def _absolute(home: _Home, imported: Imported) -> str:
         return imported.module
 
 
+def _import_along(module: str, path: Sequence[str]) -> None:
+    """Import a module of the project and those that a path from it names, as the function will: that is what counts."""
+    for name in (*path, ""):
+        if module not in sys.modules and not _import(module):
+            return
+        found = vars(sys.modules[module])
+        if "__path__" not in found or (name in found and not isinstance(found[name], ModuleType)):
+            return
+        module = f"{module}.{name}"
+
+
 def _import(module: str) -> bool:
-    """Import a module of the project, as the function will: what it does then is what counts."""
     try:
         import_module(module)
     except Exception:  # noqa: BLE001 - a branch that is never run may import what cannot be: then its name counts
         return False
-    return True
-
-
-def _import_submodule(module: str, name: str) -> None:
-    found = sys.modules.get(module)
-    if found is not None and hasattr(found, "__path__") and name not in vars(found):
-        _import(f"{module}.{name}")
+    return module in sys.modules
 
 
 def _scope_of_class(found: type) -> dict[str, Any]:

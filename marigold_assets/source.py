@@ -21,6 +21,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
+_DEEPEST = 50  # containers in containers
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _NEVER = ("dagster", "marigold_assets")  # also where they are run from a checkout
 
@@ -38,7 +39,8 @@ def is_followed(module: str, package: str, found: FunctionType | type | ModuleTy
     if top in _NEVER:
         return False
     place = found if isinstance(found, ModuleType) else sys.modules.get(module)
-    file = getattr(place, "__file__", None) or next(iter(getattr(place, "__path__", ())), None)
+    known = vars(place) if isinstance(place, ModuleType) else {}  # and not what it makes up when it is asked
+    file = known.get("__file__") or next(iter(known.get("__path__") or ()), None)
     if file is None and place is None and isinstance(found, FunctionType):
         file = found.__globals__.get("__file__")  # of a file that was run without becoming a known module
     return isinstance(file, str) and not is_installed(file)
@@ -209,12 +211,14 @@ def resolve(path: tuple[str, ...], scope: Mapping[str, Any], package: str) -> ob
     return found
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: Any, depth: int = 0) -> bool:
     """Whether something is a constant through and through."""
+    if depth > _DEEPEST:  # or holds itself
+        return False
     if type(value) in {tuple, list, set, frozenset}:  # and not what is derived of them
-        return all(map(is_plain, value))
+        return all(is_plain(item, depth + 1) for item in value)
     if type(value) is dict:
-        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+        return all(is_plain(key, depth + 1) and is_plain(item, depth + 1) for key, item in value.items())
     return type(value) in _PLAIN
 
 

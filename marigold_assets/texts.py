@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from marigold_assets.syntax import SCOPES, Imported, Reading, bound_by, nodes_wi
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
 _TYPES_OF_TEXT: Final = ("dagster", "marigold_assets")
+_NO_TEXT: Final = (".pyc", *EXTENSION_SUFFIXES)
 _SET_LATER: Final = inspect.CO_ITERABLE_COROUTINE  # by ``types.coroutine``
 _CACHE: Final[Any] = type(lru_cache(len))
 _OWN_WAYS: Final = ("_frozen_importlib", "_frozen_importlib_external", "importlib", "zipimport")
@@ -279,6 +281,8 @@ def text_now(file: str, scope: Mapping[str, Any], *, anew: bool = True) -> Text 
         scope: The names of its module.
         anew: Whether to look if it has changed since it was read last.
     """
+    if file.endswith(_NO_TEXT):
+        return None
     if anew:
         linecache.checkcache(file)
     if not linecache.getlines(file, dict(scope) if not isinstance(scope, dict) else scope):
@@ -315,9 +319,9 @@ def texts_of(function: Callable[..., Any], package: str) -> Mapping[str, Text]:
         top = name.partition(".")[0]
         if top not in tops:
             tops[top] = _may_be_of_project(top, package)
-        if not tops[top]:
+        if not tops[top] or not isinstance(module, ModuleType):
             continue
-        file = getattr(module, "__file__", None)
+        file = vars(module).get("__file__")
         if isinstance(file, str) and is_followed(name, package, module):
             text = text_now(file, vars(module), anew=False)
             if text is not None:
@@ -333,10 +337,11 @@ def texts_of(function: Callable[..., Any], package: str) -> Mapping[str, Text]:
 def _may_be_of_project(top: str, package: str) -> bool:
     """Whether a top-level package may hold modules of a project: most of the many that are loaded are installed."""
     module = sys.modules.get(top)
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str):
-        return hasattr(module, "__path__")  # several folders, each of which may be installed or not
-    return is_followed(top, package, module) if isinstance(module, ModuleType) else top == package
+    if not isinstance(module, ModuleType):
+        return top == package
+    if not isinstance(vars(module).get("__file__"), str):
+        return "__path__" in vars(module)  # several folders, each of which may be installed or not
+    return is_followed(top, package, module)
 
 
 def is_compiled_as_written(scope: Mapping[str, Any]) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+import re
 import subprocess
 import sys
 import textwrap
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
 
 import pytest
 
@@ -457,6 +462,157 @@ def test_of_two_parts_of_one_name_the_second_has_a_number(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     assert list(code_parts(importlib.import_module("twice.assets").made)) == ["made", "convert", "convert (2)"]
+
+
+def test_modules_that_only_functions_import_are_followed(tmp_path, monkeypatch):
+    def of(name, changed):
+        folder = tmp_path / name
+        (folder / "deep").mkdir(parents=True)
+        texts = {f"n{n}": f"def value():\n    return {n == changed}\n" for n in range(4)}
+        texts["deep/inner"] = f"def value():\n    return {changed == 4}\n"
+        texts |= {"__init__": "", "deep/__init__": "", "fails": f"raise OSError({changed == 5})\n"}
+        texts["assets"] = """
+            def made(x):
+                import NAME.n0, NAME.deep.inner
+                import NAME.n1 as first
+                from NAME import n2
+                from . import n3
+                if x:
+                    from NAME.fails import never
+                    import NAME.is_not_there
+                return NAME.n0.value() + first.value() + n2.value() + n3.value() + NAME.deep.inner.value() + never()
+        """
+        for module, text in texts.items():
+            (folder / f"{module}.py").write_text(textwrap.dedent(text).replace("NAME", name))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        importlib.invalidate_caches()
+        return code_fingerprint(importlib.import_module(f"{name}.assets").made)
+
+    found = [of(f"only_within_{changed}", changed) for changed in range(6)]
+    assert len({*found[:5], of("only_within_none", None)}) == 6
+
+
+def test_a_module_that_is_used_as_an_object_counts_as_a_whole(tmp_path, monkeypatch):
+    assets = """
+        from {package} import steps
+        def made(x): return getattr(steps, f"step_{x}")(x)
+    """
+    steps = "from math import floor\ndef step_a(x): return floor(x)\ndef step_b(x): return {}\n"
+    found = [
+        in_a_package(tmp_path, monkeypatch, f"object_{number}", assets=assets, steps=steps.format(number))
+        for number in range(2)
+    ]
+    assert found[0] != found[1]
+
+
+def test_what_a_star_import_brings_and_what_changes_a_module_count(tmp_path, monkeypatch):
+    assets = """
+        from {package}.far import *
+        from {package} import settings
+        settings.options.append(OPTION)
+        settings.configure(CONFIGURED)
+        def made(x): return near(x), RATE, settings.value()
+    """
+    texts = {"OPTION": 0, "CONFIGURED": 0, "RATE": 0, "NEAR": 0}
+
+    def of(number, **changed):
+        given = {**texts, **changed}
+        return in_a_package(
+            tmp_path,
+            monkeypatch,
+            f"star_{number}",
+            assets=assets.replace("OPTION", str(given["OPTION"])).replace("CONFIGURED", str(given["CONFIGURED"])),
+            far=f"RATE = {given['RATE']}\ndef near(x): return {given['NEAR']}\n",
+            settings="options = []\ndef configure(x): options.append(x)\ndef value(): return options\n",
+        )
+
+    assert len({of(number, **{name: 1}) for number, name in enumerate(texts)} | {of(9)}) == 5
+    assert of(10) == of(11)
+
+
+def test_defaults_of_a_function_that_a_factory_makes_count_by_their_values():
+    def factory(given, path):
+        def made(x, rate=given, folder=path, names=frozenset({"a", "b", given})):
+            return x, rate, folder, names
+
+        return made
+
+    found = [code_fingerprint(factory(given, Path("/here") / name)) for given, name in ((1, "x"), (2, "x"), (1, "y"))]
+    assert len(set(found)) == 3
+    assert code_fingerprint(factory(1, Path("/elsewhere/x"))) == found[0]  # the folder is one of the machine
+
+
+def test_objects_that_a_function_closes_over_count_by_what_they_hold():
+    def of(value):
+        return code_fingerprint(made_by_factory(value, value))
+
+    given = [
+        (lambda x: x + 1, lambda x: x + 2),
+        (functools.partial(made_by_factory, 1), functools.partial(made_by_factory, 2)),
+        (Held(1), Held(2)),
+        ({"a": [Held(1)]}, {"a": [Held(2)]}),
+        ({Kind.one}, {Kind.two}),
+        (Held(1).method, Held(2).method),
+        (Decimal("0.1"), Decimal("0.2")),
+        (re.compile("a"), re.compile("b")),
+        (os.path.join, os.path.split),
+        ({Held, Kind}, {Held}),
+        (Slotted(1), Slotted(2)),
+    ]
+    for one, other in given:
+        assert of(one) == of(one)
+        assert of(one) != of(other), one
+    assert of(object()) == of(object())
+    around = []
+    around.append((around, even))
+    assert of(around) != of([])
+
+
+class Held:
+    def __init__(self, value):
+        self.value = value
+
+    def method(self):
+        return self.value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Kind(Enum):
+    one = 1
+    two = 2
+
+
+def test_a_script_runs_its_main_part_in_no_import(tmp_path, monkeypatch):
+    text = "RATE = [1]\ndef made(x):\n    return RATE\nif __name__ == '__main__':\n    RATE.append({})\n"
+    for number in range(2):
+        (tmp_path / f"script_{number}.py").write_text(text.format(number))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    first, second = (code_fingerprint(importlib.import_module(f"script_{number}").made) for number in range(2))
+    assert first == second
+
+
+def test_two_functions_of_one_line_are_told_apart():
+    first, second = (lambda x: x + 1), (lambda x: x + 2)  # fmt: skip
+    assert code_fingerprint(first) != code_fingerprint(second)
+    assert list(code_parts(first).values()) != list(code_parts(second).values())
+
+
+def test_coroutines_of_a_kind_that_is_marked_later_have_a_text(tmp_path, monkeypatch):
+    texts = [
+        f"import types\n@types.coroutine\ndef wait(x):\n{remark}    yield x\ndef made(x):\n    return wait(x)\n"
+        for remark in ("", "    # once\n")
+    ]
+    found = [
+        in_a_package(tmp_path, monkeypatch, f"coroutines_{number}", assets=text) for number, text in enumerate(texts)
+    ]
+    assert found[0] == found[1]
 
 
 def made_by_factory(region, tax):
