@@ -24,6 +24,19 @@ Origins = Mapping[str, Origin | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was loaded.
+
+    Attributes:
+        repository: The definitions.
+        arguments: What names them to Dagster's commands.
+    """
+
+    repository: dg.RepositoryDefinition
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocationOptions:
     """Which code location to load; nothing given: what ``dagster dev`` would take from the working directory.
 
@@ -43,6 +56,18 @@ class LocationOptions:
     workspace: tuple[str, ...] = ()
     location: str | None = None
 
+    def arguments(self) -> list[str]:
+        """The same as arguments of a command."""
+        given = (
+            ("-f", self.python_file),
+            ("-m", self.module_name),
+            ("-a", self.attribute),
+            ("-d", self.working_directory),
+            *(("-w", path) for path in self.workspace),
+            ("-l", self.location),
+        )
+        return [word for option, value in given if value is not None for word in (option, value)]
+
 
 @contextmanager
 def environment() -> Iterator[None]:
@@ -60,7 +85,7 @@ class Loader:
     """Imports code locations one after the other.
 
     Attributes:
-        repositories: What was loaded so far.
+        loaded: What was loaded so far.
         failed: Code locations that do not load, with the reason, where there are others.
 
     Args:
@@ -71,7 +96,7 @@ class Loader:
     """
 
     def __init__(self, options: LocationOptions) -> None:
-        self.repositories: list[dg.RepositoryDefinition] = []
+        self.loaded: list[Loaded] = []
         self.failed: dict[str, str] = {}
         self._working_directory = options.working_directory or str(Path.cwd())
         self._origins = _chosen(_origins(options, self._working_directory), options.location)
@@ -109,11 +134,13 @@ class Loader:
         before = set(sys.modules)
         try:
             with redirect_stdout(sys.stderr):  # what the code prints is no part of what a command prints
-                self.repositories += dagster_internals.load_repositories(origin, self._working_directory)
+                found = dagster_internals.load_repositories(origin, self._working_directory)
         except MarigoldError:
             raise
         except Exception as error:
             raise _not_loaded(name, origin, folder, error) from error
+        arguments = _arguments(origin)
+        self.loaded += [Loaded(repository=one, arguments=arguments) for one in found]
         tops = {module.partition(".")[0] for module in set(sys.modules) - before}
         self._modules |= {top: folder for top in tops if _is_within(top, folder)}
 
@@ -177,6 +204,13 @@ def _chosen(origins: Origins, name: str | None) -> Origins:
             f"there is no code location {name!r}", remedy=f"name one of {', '.join(map(repr, sorted(origins)))}"
         )
     return {name: origins[name]}
+
+
+def _arguments(origin: Origin) -> tuple[str, ...]:
+    """What names it to Dagster's commands, which work from the working directory themselves."""
+    here = [origin.working_directory, str(Path.cwd())]
+    given = [str(word) for word in origin.get_cli_args()]
+    return tuple(given if here[0] != here[1] else [word for word in given if word not in ("-d", here[1])])
 
 
 def _not_loaded(name: str, origin: Origin, folder: str, error: Exception) -> ConfigurationError:

@@ -38,8 +38,13 @@ def event_log() -> Any:
     return dagster_internals.event_storage(Path(home))
 
 
-def gather(location: CodeLocation, asset: LocatedAsset) -> Subject:
+def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] = ()) -> Subject:
     """Look at everything that a report tells.
+
+    Args:
+        location: The code location.
+        asset: The asset of it.
+        options: What names the code location to this command, for what it proposes.
 
     Raises:
         ConfigurationError: The asset is stored by something else, or DAGSTER_HOME is no folder.
@@ -67,6 +72,9 @@ def gather(location: CodeLocation, asset: LocatedAsset) -> Subject:
         events=None if storage is None else _events(storage, asset),
         no_events=_NO_HOME if storage is None else None,
         notes=notes,
+        options=options,
+        arguments=asset.arguments,
+        takes_ranges=asset.takes_ranges,
     )
 
 
@@ -82,10 +90,13 @@ def keys_of(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any)
 
 def _keys(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -> tuple[Sequence[Key], tuple[str, ...]]:
     definition = asset.partitions_def
-    if storage is None and definition is not None and is_dynamic(definition):
+    if definition is None or not is_dynamic(definition):
+        return asset.partition_keys(), ()
+    if storage is None:
         known = sorted((key for key in heads if key is not None), key=lambda key: heads[key].position)
         return known, ("the partitions are dynamic and known to a Dagster instance only: those built are shown",)
-    return asset.partition_keys(storage), ()
+    with dg.DagsterInstance.get() as instance:
+        return asset.partition_keys(instance), ()
 
 
 def _related(
@@ -123,7 +134,8 @@ def _heads_of(location: CodeLocation, owner: str) -> Mapping[Key, LedgerEntry]:
 def _events(storage: Any, asset: LocatedAsset) -> Events:
     if asset.partitions_def is None:
         return _whole_event(storage, asset.key)
-    versions: dict[Key, str] = {**dagster_internals.latest_tags(storage, asset.key, _DATA_VERSION)}
+    found = dagster_internals.latest_tags(storage, asset.key, _DATA_VERSION)
+    versions: dict[Key, str] = {key: version for key, version in found.items()}  # noqa: C416 - of a wider type
     return Events(materialized=frozenset(storage.get_materialized_partitions(asset.key)), data_versions=versions)
 
 

@@ -77,6 +77,9 @@ class Subject:
         events: What the event log says; ``None`` where there is none to ask.
         no_events: Why not.
         notes: What else people should know.
+        options: What names its code location to this command.
+        arguments: What names it to Dagster's commands.
+        takes_ranges: Whether these can build a range of partitions.
     """
 
     owner: str
@@ -93,6 +96,9 @@ class Subject:
     events: Events | None
     no_events: str | None = None
     notes: Sequence[str] = ()
+    options: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    takes_ranges: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,13 +36,13 @@ class _Versions(LazyGroup):
 
 @click.group(cls=_Versions)
 def versions() -> None:
-    r"""Which code built which partition of an asset.
+    """Which code built which partition of an asset.
 
     \b
     marigold versions ASSET             what there is
     marigold versions accept ASSET ...  accept a mixture
     marigold versions -- lock           an asset that is called like a command
-    """
+    """  # noqa: D301 - click wants the character itself
 
 
 @click.command()
@@ -67,7 +67,7 @@ def show(asset: str, *, options: LocationOptions, as_json: bool, everything: boo
         found.refuse_missing_database()
         click.echo(found.store.versions_query(found.table))
         return
-    report = survey(gather(location, found), now=datetime.now(UTC))
+    report = survey(gather(location, found, options.arguments()), now=datetime.now(UTC))
     if as_json:
         from marigold_assets.cli.as_json import dumps, of_survey
 
