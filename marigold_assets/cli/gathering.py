@@ -9,9 +9,9 @@ from typing import Any
 
 import dagster as dg
 
-from marigold_assets import dagster_internals
-from marigold_assets.cli.survey import Events, Key, Present, Subject, needs_history
-from marigold_assets.errors import ConfigurationError, MarigoldError
+from marigold_assets import dagster_internals, partitions
+from marigold_assets.cli.survey import Events, Key, Present, Subject, is_mixed
+from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
 from marigold_assets.mixtures import Changes
 from marigold_assets.model import LedgerEntry, Place
@@ -56,19 +56,21 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] =
     heads = asset.store.heads(asset.table)
     keys, notes = _keys(asset, heads, storage)
     related, unknown = _related(location, asset, heads)
-    history = asset.store.ledger(asset.table) if needs_history(keys, heads) else ()
+    present = Present(version=asset.spec.code_version, fingerprint=asset.code_fingerprint)
+    changes = changes_of(asset)
+    differs = any(not present.has_built(entry) for entry in heads.values())
     return Subject(
         owner=asset.owner,
         table=asset.table,
         keys=keys,
         heads=heads,
-        history=history,
+        history=asset.store.ledger(asset.table) if is_mixed(keys, heads) and not changes else (),
         related=related,
         unknown=unknown,
         reads=any(one.asset_key != asset.key for one in asset.spec.deps),
-        acceptances=asset.store.acceptances(asset.table),
-        present=Present(version=asset.spec.code_version, fingerprint=asset.code_fingerprint),
-        changes=changes_of(asset),
+        acceptances=asset.store.acceptances(asset.table) if differs or is_mixed(keys, heads) else (),
+        present=present,
+        changes=changes,
         events=None if storage is None else _events(storage, asset),
         no_events=_NO_HOME if storage is None else None,
         notes=notes,
@@ -78,9 +80,13 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] =
     )
 
 
-def changes_of(asset: LocatedAsset) -> Changes:  # noqa: ARG001 - until authors can declare any
-    """What the author of an asset declares of code versions."""
-    return {}
+def changes_of(asset: LocatedAsset) -> Changes:
+    """What the author of an asset declares of code versions.
+
+    Raises:
+        ConfigurationError: It makes no sense.
+    """
+    return partitions.column_changes(asset.spec.metadata, Where(asset=asset.owner, table=str(asset.table)))
 
 
 def keys_of(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -> Sequence[Key]:

@@ -191,7 +191,7 @@ class _Page:
             self._remedies([one.keys for one in found.odd], may_accept=True)
         self._lines([_content(one) for one in self._report.content])
 
-    def _remedies(self, runs: Sequence[Sequence[Key]], *, may_accept: bool = False) -> None:
+    def _remedies(self, runs: Sequence[Sequence[Key]], *, may_accept: bool = False, after: str = "") -> None:
         """The commands that rebuild what is wrong, as far as they are few."""
         built = [run for run in runs if set(run) <= set(self._subject.keys)]
         if not built:
@@ -199,7 +199,7 @@ class _Page:
         more = f", and so on for {len(built) - 1} more" if len(built) > 1 else ""
         accept = ["marigold", "versions", "accept", *self._subject.options, self._subject.owner, "--all-odd"]
         other = f"; or accept them: {shlex.join(accept)} --reason ..." if may_accept else ""
-        self._line(f"  Remedy: {rebuild(self._subject, built[0])}{more}{other}")
+        self._line(f"  Remedy: {after}{rebuild(self._subject, built[0])}{more}{other}")
 
     def _code(self) -> None:
         found = self._report.code_stale
@@ -233,9 +233,10 @@ class _Page:
         elif len(self._report.unrecorded) == self._report.built:
             verdict = "not recorded: nothing can be said of them"
         self._section("Inputs", verdict, is_well=not stale)
-        lines, runs = zip(*_stale_lines(stale, self._subject.keys), strict=True) if stale else ((), ())
-        self._lines(lines)
-        self._remedies(runs)
+        self._lines(list(_stale_lines(stale, self._subject.keys)))
+        above = {one.because[0] for one in stale if one.depth > 1} - {self._subject.owner}
+        runs = consecutive([one.partition_key for one in stale], self._subject.keys)
+        self._remedies(runs, after="".join(f"after what is stale of {name}: " for name in sorted(above)))
         if self._report.unrecorded:
             self._line(f"  {counted(len(self._report.unrecorded))} whose inputs are not recorded:")
             self._lines([f"  {shown_range(run)}" for run in consecutive(self._report.unrecorded, self._subject.keys)])
@@ -297,12 +298,12 @@ def _content(one: ContentChange) -> str:
     return f"{one.before} -> {one.after}: {counted(one.partitions)} rebuilt from the same inputs had {what}"
 
 
-def _stale_lines(stale: Sequence[Stale], keys: Sequence[Key]) -> Iterator[tuple[str, tuple[Key, ...]]]:
+def _stale_lines(stale: Sequence[Stale], keys: Sequence[Key]) -> Iterator[str]:
     by_key = {one.partition_key: one for one in stale}
     for run in consecutive(by_key, keys):
         for _, found in groupby(run, key=lambda key: stale_alike(by_key[key])):
             part = tuple(found)
-            yield f"{shown_range(part)}: {_because([by_key[key] for key in part])}", part
+            yield f"{shown_range(part)}: {_because([by_key[key] for key in part])}"
 
 
 def _because(stale: Sequence[Stale]) -> str:
