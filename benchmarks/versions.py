@@ -10,7 +10,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -96,7 +95,7 @@ def _figure(name: str, seconds: Sequence[float], bound: float | None, details: s
 def _command(folder: Path, arguments: Sequence[str]) -> None:
     env = {**os.environ, "DAGSTER_HOME": str(folder / "home")}
     command = [str(Path(sys.executable).with_name("marigold")), *arguments]
-    subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
+    subprocess.run(command, cwd=folder, env=env, capture_output=True, check=True)
 
 
 def _project(folder: Path, days: int) -> Path:

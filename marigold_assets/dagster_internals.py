@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
-from dagster._config.post_process import post_process_config
+from dagster._config.validate import process_config
 from dagster._core.code_pointer import load_python_file, load_python_module
 from dagster._core.definitions.assets.definition.asset_spec import (
     SYSTEM_METADATA_KEY_IO_MANAGER_KEY,
@@ -38,6 +38,7 @@ from dagster._core.execution.context.compute import current_execution_context
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan import execute_step
 from dagster._core.instance.ref import InstanceRef
+from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
 from dagster._core.secrets.env_file import get_env_var_dict
 from dagster._core.storage.dagster_run import assets_are_externally_managed
 from dagster._core.types.dagster_type import resolve_dagster_type
@@ -329,7 +330,8 @@ def locations_of_project(path: str) -> Mapping[str, Origin | None]:
 
 
 def _by_name(origins: Sequence[Any]) -> dict[str, Origin | None]:
-    return {one.location_name: getattr(one, "loadable_target_origin", None) for one in origins}
+    local = ManagedGrpcPythonEnvCodeLocationOrigin
+    return {one.location_name: one.loadable_target_origin if isinstance(one, local) else None for one in origins}
 
 
 def load_repositories(origin: Origin, working_directory: str) -> list[dg.RepositoryDefinition]:
@@ -391,7 +393,7 @@ def configured_values(resource: dg.ResourceDefinition) -> Mapping[str, Any]:
     """
     schema: Any = resource.config_schema
     given = schema.default_value if schema.default_provided else {}
-    processed = post_process_config(schema.config_type, given)
+    processed = process_config(schema.config_type, given)
     if not processed.success:
         raise dg.DagsterInvalidConfigError("Settings of a resource", processed.errors, given)  # type: ignore[no-untyped-call]
     nested: Mapping[str, Any] = getattr(resource, "nested_resources", {})

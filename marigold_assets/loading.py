@@ -173,7 +173,8 @@ def _origins(options: LocationOptions, folder: str) -> Origins:
     except Exception as error:
         files = ", ".join(options.workspace) or f"{_PROJECT} or {_WORKSPACES[0]}"
         raise ConfigurationError(
-            f"{files} names no code locations that Dagster understands: {_first_line(error)}", remedy="correct the file"
+            f"there are no code locations that Dagster understands in {files}: {_first_line(error)}",
+            remedy="correct the file",
         ) from error
 
 

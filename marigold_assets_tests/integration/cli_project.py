@@ -13,11 +13,11 @@ import dagster as dg
 from click.testing import CliRunner
 
 from marigold_assets.cli.main import main
-from marigold_assets.location import LocationOptions, environment, load
+from marigold_assets.location import LocationOptions, load
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
-SHOP = '''
+SHOP = """
 import dagster as dg
 import pandas as pd
 
@@ -31,24 +31,26 @@ def raw_orders(context: dg.AssetExecutionContext):
     return pd.DataFrame({{"day": [pd.Timestamp(context.partition_key)] * 2, "cents": [1, {cents}]}})
 
 
-@partitioned_asset(
-    partitions_def=DAYS, partition_expr="day", code_version="{sales}", ins={{"raw_orders": dg.AssetIn(["shop", "raw_orders"])}}
-)
+RAW = {{"raw_orders": dg.AssetIn(["shop", "raw_orders"])}}
+
+
+@partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="{sales}", ins=RAW)
 def daily_sales(context: dg.AssetExecutionContext, raw_orders: pd.DataFrame):
-    return pd.DataFrame({{"day": [pd.Timestamp(context.partition_key)], "cents": [raw_orders["cents"].sum()], "n": [{n}]}})
+    cents = raw_orders["cents"].sum()
+    return pd.DataFrame({{"day": [pd.Timestamp(context.partition_key)], "cents": [cents], "n": [{n}]}})
 
 
 @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1")
 def sales_to_date(context: dg.AssetExecutionContext, daily_sales: pd.DataFrame, previous: pd.DataFrame | None):
-    before = 0 if previous is None else previous["cents"].sum()
-    return pd.DataFrame({{"day": [pd.Timestamp(context.partition_key)], "cents": [before + daily_sales["cents"].sum()]}})
+    cents = daily_sales["cents"].sum() + (0 if previous is None else previous["cents"].sum())
+    return pd.DataFrame({{"day": [pd.Timestamp(context.partition_key)], "cents": [cents]}})
 
 
 defs = dg.Definitions(
     assets=[raw_orders, daily_sales, sales_to_date],
     resources={{"io_manager": FencedPartitionIOManager(database="{database}")}},
 )
-'''
+"""
 
 
 def day(number):
