@@ -129,7 +129,7 @@ class Loader:
                 f"code location {name!r} has a Python of its own: {python}",
                 remedy=f"run the command by that: {python} -m marigold_assets",
             )
-        folder = origin.working_directory or self._working_directory
+        folder = str(Path(origin.working_directory or self._working_directory).absolute())
         self._refuse_mistaken(name, folder)
         before = set(sys.modules)
         try:
@@ -209,9 +209,12 @@ def _chosen(origins: Origins, name: str | None) -> Origins:
 
 def _arguments(origin: Origin) -> tuple[str, ...]:
     """What names it to Dagster's commands, which work from the working directory themselves."""
-    here = [origin.working_directory, str(Path.cwd())]
     given = [str(word) for word in origin.get_cli_args()]
-    return tuple(given if here[0] != here[1] else [word for word in given if word not in ("-d", here[1])])
+    folder = origin.working_directory
+    if folder is not None and Path(folder).absolute() == Path.cwd():
+        at = given.index("-d")
+        del given[at : at + 2]
+    return tuple(given)
 
 
 def _not_loaded(name: str, origin: Origin, folder: str, error: Exception) -> ConfigurationError:

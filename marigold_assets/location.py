@@ -221,11 +221,10 @@ class CodeLocation:
         """
         if name in self._assets:
             return self._assets[name]
-        failed = [f"code location {one!r} is not looked at: {why}" for one, why in self._failed.items()]
         raise ConfigurationError(
             f"there is no asset {name!r}{'' if self._assets else ', nor any other'}",
             remedy=self._meant(name),
-            detail="\n".join(failed) or None,
+            detail="\n".join(f"Not looked at: {why}" for why in self._failed.values()) or None,
         )
 
     def _meant(self, name: str) -> str:

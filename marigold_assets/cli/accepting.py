@@ -162,9 +162,9 @@ class _Choice:
             )
 
     def _ends(self, text: str) -> tuple[int, int]:
-        """The places of both ends of a range; keys may have dots themselves."""
-        parts = text.split(_BETWEEN)
-        pairs = [(_BETWEEN.join(parts[:n]), _BETWEEN.join(parts[n:])) for n in range(1, len(parts))]
+        """The places of both ends of a range; keys may begin or end with a dot."""
+        size = len(_BETWEEN)
+        pairs = [(text[:at], text[at + size :]) for at in range(len(text)) if text.startswith(_BETWEEN, at)]
         if not pairs:
             raise click.UsageError(f"{text!r} is no range: give FIRST...LAST, with three dots.")
         known = [pair for pair in pairs if pair[0] in self._places and pair[1] in self._places]

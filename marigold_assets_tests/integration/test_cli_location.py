@@ -121,7 +121,7 @@ def test_of_several_code_locations_the_one_that_makes_the_asset(folder):
     write(folder, "a.py", ("a",))
     (folder / "stub.py").write_text(stub)
     write(folder, "b.py", ("b",))
-    workspace(folder, "python_file: a.py", "python_file: stub.py", "python_file: b.py")
+    workspace(folder, "python_file: a.py", "python_file: stub.py", "python_file: {relative_path: b.py}")
     found = load(LocationOptions(), "b").asset("b")
     assert found.definition.is_materializable
     assert found.arguments == ("-f", str(folder / "b.py"))
@@ -133,8 +133,11 @@ def test_a_code_location_that_does_not_load_keeps_no_other_from_loading_and_is_n
     (folder / "broken.py").write_text("import there_is_no_such_module\n")
     write(folder, "b.py", ("b",))
     workspace(folder, "python_file: broken.py", "python_file: b.py", "grpc_server: {host: localhost, port: 1}")
-    assert load(LocationOptions(), "b").asset("b").owner == "b"
-    told = refusal({}, "c")
+    location = load(LocationOptions(), "c")
+    assert location.asset("b").owner == "b"
+    with pytest.raises(ConfigurationError) as refused:
+        location.asset("c")
+    told = str(refused.value)
     assert "No module named 'there_is_no_such_module'" in told
     assert "a server of its own" in told
 
