@@ -51,7 +51,7 @@ defs = dg.Definitions([orders, total], resources={{"io_manager": FencedPartition
 """
 
 
-def run(folder: Path, *, quick: bool = False) -> list[Figure]:
+def run(folder: Path, *, quick: bool) -> list[Figure]:
     """Measure.
 
     Args:
