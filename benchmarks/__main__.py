@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks import daemon, growth, io_manager, memory, partitioned, swap, writers
+from benchmarks import daemon, growth, io_manager, memory, partitioned, swap, versions, writers
 from benchmarks.measuring import table
 
 _BENCHMARKS = {
@@ -27,6 +27,7 @@ _BENCHMARKS = {
     "memory": memory.run,
     "daemon": daemon.run,
     "partitioned": partitioned.run,
+    "versions": versions.run,
 }
 
 
@@ -45,9 +46,9 @@ def main() -> int:
     if unknown := set(options.names) - set(_BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
 
-    versions = {"duckdb": duckdb.__version__, "python": sys.version.split()[0]}
+    releases = {"duckdb": duckdb.__version__, "python": sys.version.split()[0]}
     if not options.json:
-        print(", ".join(f"{name} {version}" for name, version in versions.items()), flush=True)
+        print(", ".join(f"{name} {version}" for name, version in releases.items()), flush=True)
     figures = []
     for name, run in _BENCHMARKS.items():
         if options.names and name not in options.names:
@@ -59,7 +60,7 @@ def main() -> int:
             print(f"\n{table(found)}\n({name}: {time.monotonic() - begun:.0f} s)", flush=True)
         figures += found
     if options.json:
-        print(json.dumps({**versions, "figures": [{**asdict(f), "verdict": f.verdict} for f in figures]}, indent=2))
+        print(json.dumps({**releases, "figures": [{**asdict(f), "verdict": f.verdict} for f in figures]}, indent=2))
     return int(any(figure.verdict == "OVER" for figure in figures))
 
 

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
-from dagster._config.post_process import post_process_config
+from dagster._config.validate import process_config
+from dagster._core.code_pointer import load_python_file, load_python_module
 from dagster._core.definitions.assets.definition.asset_spec import (
     SYSTEM_METADATA_KEY_IO_MANAGER_KEY,
     AssetExecutionType,
@@ -27,7 +28,6 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.reconstruct import (
     load_def_in_module,
-    load_def_in_package,
     load_def_in_python_file,
     repository_def_from_target_def,
 )
@@ -38,13 +38,17 @@ from dagster._core.execution.context.compute import current_execution_context
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan import execute_step
 from dagster._core.instance.ref import InstanceRef
+from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
 from dagster._core.secrets.env_file import get_env_var_dict
 from dagster._core.storage.dagster_run import assets_are_externally_managed
-from dagster._core.storage.event_log.base import EventLogStorage
 from dagster._core.types.dagster_type import resolve_dagster_type
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin, enter_loadable_target_origin_load_context
 from dagster._core.workspace import autodiscovery
 from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFileTarget
+from dagster.components.definitions import LazyDefinitions
+
+if TYPE_CHECKING:  # takes sqlalchemy with it, which is much to import
+    from dagster._core.storage.event_log.base import EventLogStorage
 
 _FRAMES_TO_STORE_OUTPUT = 12
 
@@ -326,7 +330,8 @@ def locations_of_project(path: str) -> Mapping[str, Origin | None]:
 
 
 def _by_name(origins: Sequence[Any]) -> dict[str, Origin | None]:
-    return {one.location_name: getattr(one, "loadable_target_origin", None) for one in origins}
+    local = ManagedGrpcPythonEnvCodeLocationOrigin
+    return {one.location_name: one.loadable_target_origin if isinstance(one, local) else None for one in origins}
 
 
 def load_repositories(origin: Origin, working_directory: str) -> list[dg.RepositoryDefinition]:
@@ -342,29 +347,36 @@ def load_repositories(origin: Origin, working_directory: str) -> list[dg.Reposit
     folder = origin.working_directory or working_directory
     context = DefinitionsLoadContext(load_type=DefinitionsLoadType.INITIALIZATION, repository_load_data=None)
     with DefinitionsLoadContext.scoped(context), enter_loadable_target_origin_load_context(origin):
-        found = [repository_def_from_target_def(target) for target in _targets(origin, folder)]
+        if origin.autoload_defs_module_name is not None:
+            targets = [autodiscovery.autodefs_module_target(origin.autoload_defs_module_name, folder)[1]]
+        else:
+            targets = _targets(origin, folder)
+        found = [_repository_of(target) for target in targets]
     return [one for one in found if one is not None]
 
 
+def _repository_of(target: object) -> dg.RepositoryDefinition | None:
+    return target.get_repository_def() if isinstance(target, dg.Definitions) else repository_def_from_target_def(target)
+
+
 def _targets(origin: Origin, folder: str) -> list[object]:
-    attribute = origin.attribute
-    loadable: Sequence[autodiscovery.LoadableTarget]
+    """What a module defines. To look for more than one ``Definitions`` takes half a second of imports in Dagster."""
     if origin.python_file is not None:
-        if attribute:
-            return [load_def_in_python_file(origin.python_file, attribute, folder)]
-        loadable = autodiscovery.loadable_targets_from_python_file(origin.python_file, folder)
-    elif origin.module_name is not None:
-        if attribute:
-            return [load_def_in_module(origin.module_name, attribute, folder)]
-        loadable = autodiscovery.loadable_targets_from_python_module(origin.module_name, folder)
-    elif origin.package_name is not None:
-        if attribute:
-            return [load_def_in_package(origin.package_name, attribute, folder)]
-        loadable = autodiscovery.loadable_targets_from_python_package(origin.package_name, folder)
+        module = load_python_file(origin.python_file, folder)
     else:
-        module = str(origin.autoload_defs_module_name)
-        loadable = [autodiscovery.autodefs_module_target(module, folder)]
-    return [one.target_definition for one in loadable]
+        module = load_python_module(str(origin.module_name or origin.package_name), folder)
+    known = list(vars(module).values())
+    plain = {id(one): one for one in known if isinstance(one, dg.Definitions)}
+    named = getattr(module, origin.attribute or "", None)
+    if isinstance(named, dg.Definitions):
+        return [named]
+    if origin.attribute is None and len(plain) == 1 and not any(isinstance(one, LazyDefinitions) for one in known):
+        return list(plain.values())
+    if origin.attribute is None:
+        return [one.target_definition for one in autodiscovery.loadable_targets_from_loaded_module(module)]
+    if origin.python_file is not None:
+        return [load_def_in_python_file(origin.python_file, origin.attribute, folder)]
+    return [load_def_in_module(module.__name__, origin.attribute, folder)]
 
 
 def configured_class(resource: dg.ResourceDefinition) -> type | None:
@@ -381,7 +393,7 @@ def configured_values(resource: dg.ResourceDefinition) -> Mapping[str, Any]:
     """
     schema: Any = resource.config_schema
     given = schema.default_value if schema.default_provided else {}
-    processed = post_process_config(schema.config_type, given)
+    processed = process_config(schema.config_type, given)
     if not processed.success:
         raise dg.DagsterInvalidConfigError("Settings of a resource", processed.errors, given)  # type: ignore[no-untyped-call]
     nested: Mapping[str, Any] = getattr(resource, "nested_resources", {})

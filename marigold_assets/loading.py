@@ -24,6 +24,19 @@ Origins = Mapping[str, Origin | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was loaded.
+
+    Attributes:
+        repository: The definitions.
+        arguments: What names them to Dagster's commands.
+    """
+
+    repository: dg.RepositoryDefinition
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocationOptions:
     """Which code location to load; nothing given: what ``dagster dev`` would take from the working directory.
 
@@ -43,6 +56,18 @@ class LocationOptions:
     workspace: tuple[str, ...] = ()
     location: str | None = None
 
+    def arguments(self) -> list[str]:
+        """The same as arguments of a command."""
+        given = (
+            ("-f", self.python_file),
+            ("-m", self.module_name),
+            ("-a", self.attribute),
+            ("-d", self.working_directory),
+            *(("-w", path) for path in self.workspace),
+            ("-l", self.location),
+        )
+        return [word for option, value in given if value is not None for word in (option, value)]
+
 
 @contextmanager
 def environment() -> Iterator[None]:
@@ -60,7 +85,7 @@ class Loader:
     """Imports code locations one after the other.
 
     Attributes:
-        repositories: What was loaded so far.
+        loaded: What was loaded so far.
         failed: Code locations that do not load, with the reason, where there are others.
 
     Args:
@@ -71,7 +96,7 @@ class Loader:
     """
 
     def __init__(self, options: LocationOptions) -> None:
-        self.repositories: list[dg.RepositoryDefinition] = []
+        self.loaded: list[Loaded] = []
         self.failed: dict[str, str] = {}
         self._working_directory = options.working_directory or str(Path.cwd())
         self._origins = _chosen(_origins(options, self._working_directory), options.location)
@@ -104,16 +129,18 @@ class Loader:
                 f"code location {name!r} has a Python of its own: {python}",
                 remedy=f"run the command by that: {python} -m marigold_assets",
             )
-        folder = origin.working_directory or self._working_directory
+        folder = str(Path(origin.working_directory or self._working_directory).absolute())
         self._refuse_mistaken(name, folder)
         before = set(sys.modules)
         try:
             with redirect_stdout(sys.stderr):  # what the code prints is no part of what a command prints
-                self.repositories += dagster_internals.load_repositories(origin, self._working_directory)
+                found = dagster_internals.load_repositories(origin, self._working_directory)
         except MarigoldError:
             raise
         except Exception as error:
             raise _not_loaded(name, origin, folder, error) from error
+        arguments = _arguments(origin)
+        self.loaded += [Loaded(repository=one, arguments=arguments) for one in found]
         tops = {module.partition(".")[0] for module in set(sys.modules) - before}
         self._modules |= {top: folder for top in tops if _is_within(top, folder)}
 
@@ -146,7 +173,8 @@ def _origins(options: LocationOptions, folder: str) -> Origins:
     except Exception as error:
         files = ", ".join(options.workspace) or f"{_PROJECT} or {_WORKSPACES[0]}"
         raise ConfigurationError(
-            f"{files} names no code locations that Dagster understands: {_first_line(error)}", remedy="correct the file"
+            f"there are no code locations that Dagster understands in {files}: {_first_line(error)}",
+            remedy="correct the file",
         ) from error
 
 
@@ -177,6 +205,16 @@ def _chosen(origins: Origins, name: str | None) -> Origins:
             f"there is no code location {name!r}", remedy=f"name one of {', '.join(map(repr, sorted(origins)))}"
         )
     return {name: origins[name]}
+
+
+def _arguments(origin: Origin) -> tuple[str, ...]:
+    """What names it to Dagster's commands, which work from the working directory themselves."""
+    given = [str(word) for word in origin.get_cli_args()]
+    folder = origin.working_directory
+    if folder is not None and Path(folder).absolute() == Path.cwd():
+        at = given.index("-d")
+        del given[at : at + 2]
+    return tuple(given)
 
 
 def _not_loaded(name: str, origin: Origin, folder: str, error: Exception) -> ConfigurationError:

@@ -17,7 +17,7 @@ from marigold_assets.attempt import owner_of
 from marigold_assets.code import code_fingerprint
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.io_manager import FencedPartitionIOManager
-from marigold_assets.loading import Loader, LocationOptions, environment
+from marigold_assets.loading import Loaded, Loader, LocationOptions, environment
 from marigold_assets.model import TableName
 from marigold_assets.resource import FencedPartitionResource
 from marigold_assets.stores.duckdb import DuckDBStore
@@ -39,6 +39,7 @@ class LocatedAsset:
         definition: What makes it, perhaps beside others.
         spec: What is said of it alone.
         resources: Everything that it needs to run, by resource key.
+        arguments: What names its code location to Dagster's commands.
     """
 
     key: dg.AssetKey
@@ -46,17 +47,18 @@ class LocatedAsset:
     definition: dg.AssetsDefinition
     spec: dg.AssetSpec
     resources: Mapping[str, dg.ResourceDefinition]
+    arguments: tuple[str, ...] = ()
 
     @property
     def partitions_def(self) -> dg.PartitionsDefinition[Any] | None:
         """Its partitions, if it has any."""
         return self.spec.partitions_def
 
-    def partition_keys(self, instance: Any = None) -> list[str | None]:
+    def partition_keys(self, instance: dg.DagsterInstance | None = None) -> list[str | None]:
         """Its partitions in order; ``[None]`` if it has none.
 
         Args:
-            instance: Where dynamic partitions are: a ``dagster.DagsterInstance``, or another dynamic partitions store.
+            instance: Where dynamic partitions are.
 
         Raises:
             ConfigurationError: It has dynamic partitions, and there is no instance.
@@ -71,6 +73,12 @@ class LocatedAsset:
                 asset=self.owner,
             )
         return [str(key) for key in definition.get_partition_keys(dynamic_partitions_store=instance)]
+
+    @property
+    def takes_ranges(self) -> bool:
+        """Whether one run builds a range of partitions, so that Dagster's command line can do that without a daemon."""
+        policy = self.definition.backfill_policy
+        return policy is not None and policy.max_partitions_per_run is None
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -181,17 +189,15 @@ class CodeLocation:
     """One code location, or several of one workspace, loaded in this process.
 
     Args:
-        repositories: What was loaded.
+        loaded: What was loaded.
         failed: Code locations of the workspace that were not, with the reason.
     """
 
-    def __init__(
-        self, repositories: Sequence[dg.RepositoryDefinition], failed: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, loaded: Sequence[Loaded], failed: Mapping[str, str] | None = None) -> None:
         self._failed = dict(failed or {})
         self._assets: dict[str, LocatedAsset] = {}
-        for repository in repositories:
-            for one in _assets_of(repository):
+        for found in loaded:
+            for one in _assets_of(found):
                 known = self._assets.get(one.owner)
                 # Where another code location makes it, this one may only say that it exists.
                 if known is None or not known.definition.is_materializable:
@@ -200,7 +206,7 @@ class CodeLocation:
     @classmethod
     def of(cls, definitions: dg.Definitions) -> CodeLocation:
         """The code location that some definitions make."""
-        return cls([definitions.get_repository_def()])
+        return cls([Loaded(repository=definitions.get_repository_def())])
 
     @property
     def assets(self) -> Mapping[str, LocatedAsset]:
@@ -215,11 +221,10 @@ class CodeLocation:
         """
         if name in self._assets:
             return self._assets[name]
-        failed = [f"code location {one!r} is not looked at: {why}" for one, why in self._failed.items()]
         raise ConfigurationError(
             f"there is no asset {name!r}{'' if self._assets else ', nor any other'}",
             remedy=self._meant(name),
-            detail="\n".join(failed) or None,
+            detail="\n".join(f"Not looked at: {why}" for why in self._failed.values()) or None,
         )
 
     def _meant(self, name: str) -> str:
@@ -236,15 +241,16 @@ class CodeLocation:
         return f"name one of {', '.join(names[:_MOST_LISTED])}{more}, or another code location"
 
 
-def _assets_of(repository: dg.RepositoryDefinition) -> Iterator[LocatedAsset]:
-    shared = repository.get_top_level_resources()
-    for key, definition in repository.assets_defs_by_key.items():
+def _assets_of(loaded: Loaded) -> Iterator[LocatedAsset]:
+    shared = loaded.repository.get_top_level_resources()
+    for key, definition in loaded.repository.assets_defs_by_key.items():
         yield LocatedAsset(
             key=key,
             owner=owner_of(key),
             definition=definition,
             spec=definition.specs_by_key[key],
             resources={**shared, **definition.resource_defs},
+            arguments=loaded.arguments,
         )
 
 
@@ -275,7 +281,7 @@ def load(options: LocationOptions, asset: str | None = None) -> CodeLocation:
     loader = Loader(options)
     found = CodeLocation(())
     for _ in loader.steps():
-        found = CodeLocation(loader.repositories, loader.failed)
+        found = CodeLocation(loader.loaded, loader.failed)
         if asset in found.assets and found.assets[str(asset)].definition.is_materializable:
             break
     return found

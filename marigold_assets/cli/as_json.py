@@ -63,7 +63,7 @@ def of_acceptances(
         "asset": owner,
         "withdrawn": withdrawn,
         "partitions": len(recorded),
-        **_word(recorded[0]),
+        **(_word(recorded[0]) if recorded else {}),
         "definitions": [
             {"definition": definition_of(definition), "ranges": _runs(own, keys)}
             for definition, own in by_definition.items()

@@ -9,9 +9,9 @@ from typing import Any
 
 import dagster as dg
 
-from marigold_assets import dagster_internals
-from marigold_assets.cli.survey import Events, Key, Present, Subject, needs_history
-from marigold_assets.errors import ConfigurationError, MarigoldError
+from marigold_assets import dagster_internals, partitions
+from marigold_assets.cli.survey import Events, Key, Present, Subject, is_mixed
+from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
 from marigold_assets.mixtures import Changes
 from marigold_assets.model import LedgerEntry, Place
@@ -38,8 +38,13 @@ def event_log() -> Any:
     return dagster_internals.event_storage(Path(home))
 
 
-def gather(location: CodeLocation, asset: LocatedAsset) -> Subject:
+def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] = ()) -> Subject:
     """Look at everything that a report tells.
+
+    Args:
+        location: The code location.
+        asset: The asset of it.
+        options: What names the code location to this command, for what it proposes.
 
     Raises:
         ConfigurationError: The asset is stored by something else, or DAGSTER_HOME is no folder.
@@ -51,28 +56,37 @@ def gather(location: CodeLocation, asset: LocatedAsset) -> Subject:
     heads = asset.store.heads(asset.table)
     keys, notes = _keys(asset, heads, storage)
     related, unknown = _related(location, asset, heads)
-    history = asset.store.ledger(asset.table) if needs_history(keys, heads) else ()
+    present = Present(version=asset.spec.code_version, fingerprint=asset.code_fingerprint)
+    changes = changes_of(asset)
+    differs = any(not present.has_built(entry) for entry in heads.values())
     return Subject(
         owner=asset.owner,
         table=asset.table,
         keys=keys,
         heads=heads,
-        history=history,
+        history=asset.store.ledger(asset.table) if is_mixed(keys, heads) and not changes else (),
         related=related,
         unknown=unknown,
         reads=any(one.asset_key != asset.key for one in asset.spec.deps),
-        acceptances=asset.store.acceptances(asset.table),
-        present=Present(version=asset.spec.code_version, fingerprint=asset.code_fingerprint),
-        changes=changes_of(asset),
+        acceptances=asset.store.acceptances(asset.table) if differs or is_mixed(keys, heads) else (),
+        present=present,
+        changes=changes,
         events=None if storage is None else _events(storage, asset),
         no_events=_NO_HOME if storage is None else None,
         notes=notes,
+        options=options,
+        arguments=asset.arguments,
+        takes_ranges=asset.takes_ranges,
     )
 
 
-def changes_of(asset: LocatedAsset) -> Changes:  # noqa: ARG001 - until authors can declare any
-    """What the author of an asset declares of code versions."""
-    return {}
+def changes_of(asset: LocatedAsset) -> Changes:
+    """What the author of an asset declares of code versions.
+
+    Raises:
+        ConfigurationError: It makes no sense.
+    """
+    return partitions.column_changes(asset.spec.metadata, Where(asset=asset.owner, table=str(asset.table)))
 
 
 def keys_of(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -> Sequence[Key]:
@@ -82,10 +96,13 @@ def keys_of(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any)
 
 def _keys(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -> tuple[Sequence[Key], tuple[str, ...]]:
     definition = asset.partitions_def
-    if storage is None and definition is not None and is_dynamic(definition):
+    if definition is None or not is_dynamic(definition):
+        return asset.partition_keys(), ()
+    if storage is None:
         known = sorted((key for key in heads if key is not None), key=lambda key: heads[key].position)
         return known, ("the partitions are dynamic and known to a Dagster instance only: those built are shown",)
-    return asset.partition_keys(storage), ()
+    with dg.DagsterInstance.get() as instance:
+        return asset.partition_keys(instance), ()
 
 
 def _related(
@@ -123,7 +140,8 @@ def _heads_of(location: CodeLocation, owner: str) -> Mapping[Key, LedgerEntry]:
 def _events(storage: Any, asset: LocatedAsset) -> Events:
     if asset.partitions_def is None:
         return _whole_event(storage, asset.key)
-    versions: dict[Key, str] = {**dagster_internals.latest_tags(storage, asset.key, _DATA_VERSION)}
+    found = dagster_internals.latest_tags(storage, asset.key, _DATA_VERSION)
+    versions: dict[Key, str] = {key: version for key, version in found.items()}  # noqa: C416 - of a wider type
     return Events(materialized=frozenset(storage.get_materialized_partitions(asset.key)), data_versions=versions)
 
 

@@ -45,7 +45,7 @@ class _Marigold(LazyGroup):
     }
 
 
-@click.group(cls=_Marigold, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="marigold-assets")
+@click.group("marigold", cls=_Marigold, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="marigold-assets", prog_name="marigold")
 def main() -> None:
     """Safe partitioned backfills for Dagster."""

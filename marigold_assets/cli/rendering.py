@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from marigold_assets.cli.survey import Disagreement, Key, Survey, Written, consecutive, stale_alike
+from marigold_assets.cli.survey import Disagreement, Key, Subject, Survey, Written, consecutive, runs_of, stale_alike
 from marigold_assets.mixtures import ContentChange
 from marigold_assets.model import Acceptance, Place
 from marigold_assets.versions import Stale
@@ -64,14 +64,16 @@ def words(one: Acceptance) -> str:
     return f"by {_plain(one.accepted_by)}{until}: {_plain(one.reason)}"
 
 
-def rebuild(owner: str, keys: Sequence[Key]) -> str:
-    """The command that builds some partitions again."""
-    command = ["dagster", "asset", "materialize", "--select", f'key:"{owner}"' if "/" in owner else owner]
-    if len(keys) == 1 and keys[0] is not None:
-        command += ["--partition", str(keys[0])]
-    elif keys[0] is not None:
-        command += ["--partition-range", f"{keys[0]}...{keys[-1]}"]
-    return shlex.join(command)
+def rebuild(subject: Subject, keys: Sequence[Key]) -> str:
+    """How to build some partitions again: the command, where there is one that needs no daemon."""
+    command = ["dagster", "asset", "materialize", *subject.arguments, "--select", subject.owner]
+    if keys[0] is None:
+        return shlex.join(command)
+    if len(keys) == 1:
+        return shlex.join([*command, "--partition", keys[0]])
+    if subject.takes_ranges:
+        return shlex.join([*command, "--partition-range", f"{keys[0]}...{keys[-1]}"])
+    return f"start a backfill of {shown(keys[0])}...{shown(keys[-1])} from the page of the asset"
 
 
 def render(report: Survey, *, to: Console, most: int | None = MOST) -> None:
@@ -83,6 +85,33 @@ def render(report: Survey, *, to: Console, most: int | None = MOST) -> None:
         most: How many lines of a kind; ``None``: all.
     """
     _Page(report, to, most).show()
+
+
+def render_acceptances(
+    owner: str, recorded: Sequence[Acceptance], keys: Sequence[Key], *, to: Console, withdrawn: bool
+) -> None:
+    """Print what was accepted, or withdrawn.
+
+    Args:
+        owner: The asset.
+        recorded: What was recorded, all by one word.
+        keys: The partitions of the asset, in order.
+        to: Where.
+        withdrawn: Whether they are accepted no longer.
+    """
+    if not recorded:
+        to.print(Text(f"Nothing to accept: no partition of {owner} is odd."))
+        return
+    verb = "Accepted no longer" if withdrawn else "Accepted"
+    to.print(Text(f"{verb}: {counted(len(recorded))} of {owner}", overflow="fold"))
+    definition = {one.partition_key: one.definition for one in recorded}
+    for run in consecutive(definition, keys):
+        for part in runs_of(run, definition.__getitem__):
+            to.print(Text(f"  {shown_range(part)}: {_plain(str(definition[part[0]]))}", overflow="fold"))
+    first = recorded[0]
+    to.print(Text(f"By {_plain(first.accepted_by)}, for: {_plain(first.reason)}", overflow="fold"))
+    if first.until is not None and not withdrawn:
+        to.print(Text(f"Until {moment(first.until)} UTC; from then on they are accepted no longer.", overflow="fold"))
 
 
 class _Page:
@@ -159,17 +188,18 @@ class _Page:
             verdict = f"{counted(odd)} under others than {_plain(str(found.wanted))}, in {found.difference}{also}"
             self._section("Definitions", verdict, is_well=False)
             self._lines([f"{shown_range(one.keys)}: {_plain(str(one.definition))}" for one in found.odd])
-            self._remedies([one.keys for one in found.odd], or_else="marigold versions accept")
+            self._remedies([one.keys for one in found.odd], may_accept=True)
         self._lines([_content(one) for one in self._report.content])
 
-    def _remedies(self, runs: Sequence[Sequence[Key]], or_else: str | None = None) -> None:
+    def _remedies(self, runs: Sequence[Sequence[Key]], *, may_accept: bool = False, after: str = "") -> None:
         """The commands that rebuild what is wrong, as far as they are few."""
         built = [run for run in runs if set(run) <= set(self._subject.keys)]
         if not built:
             return
         more = f", and so on for {len(built) - 1} more" if len(built) > 1 else ""
-        other = "" if or_else is None else f"; or accept them: {or_else} {self._subject.owner}"
-        self._line(f"  Remedy: {rebuild(self._subject.owner, built[0])}{more}{other}")
+        accept = ["marigold", "versions", "accept", *self._subject.options, self._subject.owner, "--all-odd"]
+        other = f"; or accept them: {shlex.join(accept)} --reason ..." if may_accept else ""
+        self._line(f"  Remedy: {after}{rebuild(self._subject, built[0])}{more}{other}")
 
     def _code(self) -> None:
         found = self._report.code_stale
@@ -203,9 +233,10 @@ class _Page:
         elif len(self._report.unrecorded) == self._report.built:
             verdict = "not recorded: nothing can be said of them"
         self._section("Inputs", verdict, is_well=not stale)
-        lines, runs = zip(*_stale_lines(stale, self._subject.keys), strict=True) if stale else ((), ())
-        self._lines(lines)
-        self._remedies(runs)
+        self._lines(list(_stale_lines(stale, self._subject.keys)))
+        above = {one.because[0] for one in stale if one.depth > 1} - {self._subject.owner}
+        runs = consecutive([one.partition_key for one in stale], self._subject.keys)
+        self._remedies(runs, after="".join(f"after what is stale of {name}: " for name in sorted(above)))
         if self._report.unrecorded:
             self._line(f"  {counted(len(self._report.unrecorded))} whose inputs are not recorded:")
             self._lines([f"  {shown_range(run)}" for run in consecutive(self._report.unrecorded, self._subject.keys)])
@@ -267,12 +298,12 @@ def _content(one: ContentChange) -> str:
     return f"{one.before} -> {one.after}: {counted(one.partitions)} rebuilt from the same inputs had {what}"
 
 
-def _stale_lines(stale: Sequence[Stale], keys: Sequence[Key]) -> Iterator[tuple[str, tuple[Key, ...]]]:
+def _stale_lines(stale: Sequence[Stale], keys: Sequence[Key]) -> Iterator[str]:
     by_key = {one.partition_key: one for one in stale}
     for run in consecutive(by_key, keys):
         for _, found in groupby(run, key=lambda key: stale_alike(by_key[key])):
             part = tuple(found)
-            yield f"{shown_range(part)}: {_because([by_key[key] for key in part])}", part
+            yield f"{shown_range(part)}: {_because([by_key[key] for key in part])}"
 
 
 def _because(stale: Sequence[Stale]) -> str:

@@ -67,7 +67,7 @@ class Subject:
         table: Its table.
         keys: Its partitions in order; ``[None]`` if it has none.
         heads: The newest ledger entries of its table.
-        history: Its whole ledger, in order; empty where nobody needs it.
+        history: Its whole ledger, in order; empty where it is not mixed, or its author declares what changes.
         related: The heads of everything that it was built from, and its own.
         unknown: Owners of inputs of which nothing is known, with the reason.
         reads: Whether it reads other assets.
@@ -77,6 +77,9 @@ class Subject:
         events: What the event log says; ``None`` where there is none to ask.
         no_events: Why not.
         notes: What else people should know.
+        options: What names its code location to this command.
+        arguments: What names it to Dagster's commands.
+        takes_ranges: Whether these can build a range of partitions.
     """
 
     owner: str
@@ -93,6 +96,9 @@ class Subject:
     events: Events | None
     no_events: str | None = None
     notes: Sequence[str] = ()
+    options: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    takes_ranges: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +221,8 @@ class Survey:
         return not any(wrong) and not (self.disagreement is not None and self.disagreement.counts)
 
 
-def needs_history(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> bool:
-    """Whether a report looks at older ledger entries: where partitions have several definitions."""
+def is_mixed(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> bool:
+    """Whether partitions have several definitions."""
     return len({Definition.of(heads[key]) for key in keys if key in heads}) > 1
 
 

@@ -9,7 +9,7 @@ import click
 
 from marigold_assets.cli.failing import FOUND
 from marigold_assets.cli.main import LazyGroup
-from marigold_assets.cli.options import location_options
+from marigold_assets.cli.options import location_options, without_collector
 
 if TYPE_CHECKING:
     from marigold_assets.location import LocationOptions
@@ -36,13 +36,13 @@ class _Versions(LazyGroup):
 
 @click.group(cls=_Versions)
 def versions() -> None:
-    r"""Which code built which partition of an asset.
+    """Which code built which partition of an asset.
 
     \b
     marigold versions ASSET             what there is
     marigold versions accept ASSET ...  accept a mixture
     marigold versions -- lock           an asset that is called like a command
-    """
+    """  # noqa: D301 - click wants the character itself
 
 
 @click.command()
@@ -57,6 +57,13 @@ def show(asset: str, *, options: LocationOptions, as_json: bool, everything: boo
 
     ASSET is its key, such as sales/daily.
     """
+    with without_collector():
+        is_well = _show(asset, options, as_json=as_json, everything=everything, sql=sql)
+    if check and not is_well:
+        raise click.exceptions.Exit(FOUND)
+
+
+def _show(asset: str, options: LocationOptions, *, as_json: bool, everything: bool, sql: bool) -> bool:
     from marigold_assets.cli.gathering import gather
     from marigold_assets.cli.survey import survey
     from marigold_assets.location import load
@@ -66,8 +73,8 @@ def show(asset: str, *, options: LocationOptions, as_json: bool, everything: boo
     if sql:
         found.refuse_missing_database()
         click.echo(found.store.versions_query(found.table))
-        return
-    report = survey(gather(location, found), now=datetime.now(UTC))
+        return True
+    report = survey(gather(location, found, options.arguments()), now=datetime.now(UTC))
     if as_json:
         from marigold_assets.cli.as_json import dumps, of_survey
 
@@ -76,5 +83,4 @@ def show(asset: str, *, options: LocationOptions, as_json: bool, everything: boo
         from marigold_assets.cli.rendering import MOST, console, render
 
         render(report, to=console(), most=None if everything else MOST)
-    if check and not report.is_well:
-        raise click.exceptions.Exit(FOUND)
+    return report.is_well

@@ -1,0 +1,387 @@
+"""`marigold versions ASSET`: the report over a real history, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+
+import dagster as dg
+import duckdb
+import pandas as pd
+import pytest
+
+from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, partitioned_asset
+from marigold_assets.cli.gathering import gather
+from marigold_assets.cli.rendering import console, render, shown
+from marigold_assets.cli.survey import survey
+from marigold_assets.location import CodeLocation
+from marigold_assets_tests.integration.cli_project import RANGE_END, RANGE_START, Project, day
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    """Twenty days of version 1; five of daily_sales again by version 2; one day of orders restated afterwards."""
+    project = Project(tmp_path_factory.mktemp("shop"))
+    project.home.mkdir()
+    (project.home / "dagster.yaml").touch()
+    first = project.shop("first")
+    project.build(first, "shop/raw_orders", "daily_sales", "sales_to_date", keys=(day(1), day(20)))
+    second = project.shop("second", sales="2", n=2, cents=11)
+    project.build(second, "daily_sales", keys=(day(1), day(5)))
+    project.build(second, "shop/raw_orders", key=day(12))
+    return project
+
+
+@pytest.fixture
+def shop(history, monkeypatch):
+    """The same, and the definitions that were deployed last."""
+    monkeypatch.chdir(history.folder)
+    return history, history.folder / f"second_{history.folder.name}.py"
+
+
+def days(first, last):
+    return [day(number) for number in range(first, last + 1)]
+
+
+def test_stretches_tell_definitions_rows_times_and_runs(shop):
+    project, path = shop
+    found = project.report(path, "daily_sales")
+    assert found["format"] == 1
+    assert found["partitions"] == {"defined": 31, "built": 20, "not_built": 11, "retired": 0}
+    assert (found["rows"], found["table"]) == (20, {"schema": "public", "name": "daily_sales"})
+    told = [(one["first"], one["last"], one["partitions"], one["rows"]) for one in found["stretches"]]
+    assert told == [(day(1), day(5), 5, 5), (day(6), day(20), 15, 15), (day(21), day(31), 11, 0)]
+    newest, older, missing = found["stretches"]
+    assert (newest["definition"]["label"], older["definition"]["label"], missing["definition"]) == ("2", "1", None)
+    assert len(newest["run_ids"]) == len(older["run_ids"]) == 1
+    assert older["first_write"] <= older["last_write"] < newest["first_write"]
+    assert newest["first_write"].endswith("Z")
+
+
+def test_exactly_the_partitions_that_the_present_version_has_not_built(shop):
+    project, path = shop
+    [found] = project.report(path, "daily_sales")["code_stale"]
+    assert found["keys"] == days(6, 20)
+    assert (found["before"]["label"], found["after"]["label"]) == ("1", "2")
+
+
+def test_inputs_that_have_changed_are_told_at_any_depth(shop):
+    project, path = shop
+    [stale] = project.report(path, "daily_sales")["stale"]
+    orders = {"asset": "shop/raw_orders", "partition": day(12)}
+    assert stale == {"partition": day(12), "because": orders, "depth": 1, "origin": orders}
+    found = {one["partition"]: one for one in project.report(path, "sales_to_date")["stale"]}
+    assert list(found) == days(1, 20)
+    assert (found[day(3)]["depth"], found[day(3)]["origin"]["asset"]) == (1, "daily_sales")
+    assert (found[day(8)]["depth"], found[day(8)]["origin"]) == (4, {"asset": "daily_sales", "partition": day(5)})
+    assert (found[day(20)]["depth"], found[day(20)]["origin"]) == (10, orders)
+    assert project.report(path, "shop/raw_orders")["stale"] == []
+
+
+def test_which_columns_really_changed(shop):
+    project, path = shop
+    [change] = project.report(path, "daily_sales")["column_changes"]
+    assert (change["before"]["label"], change["after"]["label"]) == ("1", "2")
+    assert (change["partitions"], change["columns"], change["moved"]) == (5, {"n": 5}, 0)
+
+
+def test_code_that_changed_under_its_version_is_told(shop):
+    project, path = shop
+    found = project.report(path, "shop/raw_orders")
+    assert [one["keys"] for one in found["other_code_same_version"]] == [days(1, 11), days(13, 20)]
+    assert found["code_stale"] == []
+
+
+def test_the_event_log_agrees_with_the_ledger(shop):
+    project, path = shop
+    found = project.report(path, "daily_sales")["event_log"]
+    assert found == {
+        "compared": True,
+        "reason": None,
+        "event_missing": [],
+        "ledger_missing": [],
+        "differing": [],
+        "unknown": [],
+    }
+
+
+def test_without_an_instance_the_event_log_is_not_compared_and_nothing_is_made(shop):
+    project, path = shop
+    before = sorted(project.folder.iterdir())
+    found = project.report(path, "daily_sales", home=False)
+    assert found["event_log"]["compared"] is False
+    assert "DAGSTER_HOME is not set" in found["event_log"]["reason"]
+    assert "not compared: DAGSTER_HOME is not set" in project.run(
+        "versions", "daily_sales", "-f", str(path), home=False
+    )
+    assert sorted(project.folder.iterdir()) == before
+
+
+def test_people_are_told_the_same_with_the_commands_that_help(shop):
+    project, path = shop
+    text = project.run("versions", "-f", str(path), "daily_sales")
+    lines = text.splitlines()
+    assert lines[0] == "daily_sales (table public.daily_sales)"
+    for line in (
+        "31 partitions: 20 built, 11 not built; 20 rows",
+        "Definitions: 15 partitions under others than 2, in all columns",
+        f"  {day(6)} to {day(20)} (15 partitions): 1 -> 2",
+        f"  {day(12)}: shop/raw_orders {day(12)} was restated",
+        "Event log: agrees with the ledger",
+    ):
+        assert line in lines
+    assert f"start a backfill of {day(6)}...{day(20)} from the page of the asset" in text
+    assert f"marigold versions accept -f {path} daily_sales --all-odd --reason ..." in text
+    chain = project.run("versions", "sales_to_date", "-f", str(path))
+    assert (
+        f"after what is stale of daily_sales: dagster asset materialize -f {path} --select sales_to_date"
+        f" --partition-range {day(1)}...{day(20)}"
+    ) in chain
+
+
+def test_check_tells_by_its_exit_code(shop):
+    project, path = shop
+    project.run("versions", "daily_sales", "-f", str(path), "--check", code=1)
+    project.run("versions", "shop/raw_orders", "-f", str(path), "--check")
+    project.run("versions", "daily_sales", "-f", str(path))
+
+
+def test_sql_joins_every_row_to_its_version(shop):
+    project, path = shop
+    query = project.run("versions", "daily_sales", "-f", str(path), "--sql")
+    with duckdb.connect(project.database) as connection:
+        rows = connection.sql(f"SELECT marigold_code_version, count(*) FROM ({query}) GROUP BY 1 ORDER BY 1").fetchall()
+    assert rows == [("1", 15), ("2", 5)]
+
+
+def test_a_process_of_its_own_prints_json_alone_and_reads_the_env_file(shop):
+    project, path = shop
+    (project.folder / ".env").write_text("DAGSTER_HOME=${PWD}/home\n")
+    try:
+        ran = project.process(
+            "versions", "daily_sales", "--json", "-f", path.name, env={"DAGSTER_HOME": None, "PWD": str(project.folder)}
+        )
+    finally:
+        (project.folder / ".env").unlink()
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["event_log"]["compared"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["daily_sale", "-f", "{path}"], "perhaps daily_sales is meant"),
+        (["daily_sales", "-f", "nowhere.py"], "There is no file 'nowhere.py'"),
+        (["daily_sales", "-m", "no.such.module"], "No module named 'no'"),
+        (["daily_sales"], "has no pyproject.toml"),
+        (["lock"], "No such command"),
+    ],
+)
+def test_one_clear_error_and_exit_code_2(shop, arguments, told):
+    project, path = shop
+    if arguments == ["lock"]:
+        arguments, told = ["--", "lock", "-f"], "no asset"
+        arguments = ["-f", str(path), "--", "lock"]
+    message = project.run("versions", *(one.format(path=path) for one in arguments), code=2)
+    assert told in message
+    assert "Traceback" not in message
+
+
+def test_a_home_that_is_no_folder_is_named(shop):
+    project, path = shop
+    told = project.run("versions", "daily_sales", "-f", str(path), home="/no/such/folder", code=2)
+    assert "DAGSTER_HOME is '/no/such/folder', which is no folder" in told
+    assert "no absolute path" in project.run("versions", "daily_sales", "-f", str(path), home="home", code=2)
+
+
+def test_a_database_that_does_not_exist_is_named_and_not_made(shop, tmp_path):
+    project, _ = shop
+    other = Project(tmp_path)
+    path = other.shop("empty")
+    told = project.run("versions", "daily_sales", "-f", str(path), code=2)
+    assert f"the database {other.database} does not exist" in told
+    assert not other.database.exists()
+
+
+@pytest.fixture
+def copy(shop, tmp_path):
+    """A project of its own to be harmed, with the same history."""
+    project, _ = shop
+    own = Project(tmp_path)
+    shutil.copytree(project.home, own.home)
+    shutil.copy(project.database, own.database)
+    index = own.home / "history"
+    assert index.exists()
+    return own, own.shop("second", sales="2", n=2, cents=11)
+
+
+def test_wiped_events_and_a_restored_database_are_told_apart(copy):
+    own, path = copy
+    saved = own.folder / "saved.duckdb"
+    shutil.copy(own.database, saved)
+    own.build(own.shop("third", sales="2", n=3, cents=11), "daily_sales", keys=(day(1), day(2)))
+    own.build(path, "shop/raw_orders", key=day(21))
+    shutil.copy(saved, own.database)
+    found = own.report(path, "daily_sales")["event_log"]
+    assert [one["keys"] for one in found["differing"]] == [days(1, 2)]
+    found = own.report(path, "shop/raw_orders")["event_log"]
+    assert [one["keys"] for one in found["ledger_missing"]] == [[day(21)]]
+    with dg.DagsterInstance.local_temp(str(own.home)) as instance:
+        instance.wipe_assets([dg.AssetKey("daily_sales")])
+    found = own.report(path, "daily_sales")["event_log"]
+    assert [one["keys"] for one in found["event_missing"]] == [days(1, 20)]
+    text = own.run("versions", "daily_sales", "-f", str(path), "--check", code=1)
+    assert "early_cutoff 'on'" in text
+
+
+def located(asset, database, **options):
+    resources = {"io_manager": FencedPartitionIOManager(database=str(database))}
+    return CodeLocation.of(dg.Definitions([asset], resources=resources))
+
+
+def reported(location, asset, capsys, monkeypatch, home=None):
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("DAGSTER_HOME", str(home))
+    found = survey(gather(location, location.asset(asset)), now=datetime.now(UTC))
+    render(found, to=console())
+    return found, capsys.readouterr().out
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch, capsys):
+    """Builds an asset of some partitions, and reports it."""
+
+    def build(definition, keys, expression="part"):
+        @partitioned_asset(partitions_def=definition, partition_expr=expression)
+        def things(context: dg.AssetExecutionContext):
+            if isinstance(expression, dict):
+                return pd.DataFrame({name: [part] for name, part in context.partition_key.keys_by_dimension.items()})
+            return pd.DataFrame({"part": [str(context.partition_key)]})
+
+        location = located(things, tmp_path / "a.duckdb")
+        with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+            if isinstance(definition, dg.DynamicPartitionsDefinition):
+                instance.add_dynamic_partitions(definition.name, ["new", *keys])
+            for key in keys:
+                resources = {"io_manager": FencedPartitionIOManager(database=str(tmp_path / "a.duckdb"))}
+                assert dg.materialize([things], partition_key=key, instance=instance, resources=resources).success
+        return location, lambda home=None: reported(location, "things", capsys, monkeypatch, home)
+
+    return build
+
+
+def test_keys_with_markup_quotes_and_line_ends_are_shown_as_they_are(parts, tmp_path):
+    keys = ["[bold]red", 'it\'s "so"', "[/]", " ü"]
+    _, report = parts(dg.StaticPartitionsDefinition(keys), keys)
+    found, text = report(tmp_path)
+    assert found.is_well
+    assert "[bold]red" in text
+    assert shown("two\nlines") == "'two\\nlines'"
+    assert (shown("it's"), shown(""), shown(None), shown(" a")) == ("it's", "''", "(whole table)", "' a'")
+    assert not found.disagreement.counts
+
+
+def test_partitions_of_several_dimensions(parts, tmp_path):
+    definition = dg.MultiPartitionsDefinition(
+        {"shop": dg.StaticPartitionsDefinition(["a", "b"]), "kind": dg.StaticPartitionsDefinition(["x", "y"])}
+    )
+    keys = [dg.MultiPartitionKey({"shop": "a", "kind": "y"}), dg.MultiPartitionKey({"shop": "b", "kind": "x"})]
+    _, report = parts(definition, keys, {"shop": "shop", "kind": "kind"})
+    found, text = report(tmp_path)
+    assert (found.built, len(found.subject.keys)) == (2, 4)
+    assert "y|a" in text
+    assert not found.disagreement.counts
+    assert found.retired == ()
+
+
+def test_dynamic_partitions_with_and_without_an_instance(parts, tmp_path):
+    _, report = parts(dg.DynamicPartitionsDefinition(name="names"), ["b", "a"])
+    found, _ = report(tmp_path)
+    assert list(found.subject.keys) == ["new", "b", "a"]
+    found, text = report()
+    assert list(found.subject.keys) == ["b", "a"]
+    assert "the partitions are dynamic" in text
+
+
+def test_an_asset_without_partitions(tmp_path, capsys, monkeypatch):
+    @dg.asset(code_version="3")
+    def whole() -> pd.DataFrame:
+        return pd.DataFrame({"a": [1, 2]})
+
+    location = located(whole, tmp_path / "a.duckdb")
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        resources = {"io_manager": FencedPartitionIOManager(database=str(tmp_path / "a.duckdb"))}
+        dg.materialize([whole], instance=instance, resources=resources)
+    found, text = reported(location, "whole", capsys, monkeypatch, tmp_path)
+    assert (found.is_well, found.built, found.row_count) == (True, 1, 2)
+    assert "(whole table)" in text
+    assert not found.disagreement.unknown
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        instance.wipe_assets([dg.AssetKey("whole")])
+    found, _ = reported(location, "whole", capsys, monkeypatch, tmp_path)
+    assert found.disagreement.event_missing == (None,)
+
+
+@pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
+def test_a_range_run_of_the_resource_has_a_joint_version_about_which_nothing_is_said(tmp_path, capsys, monkeypatch):
+    definition = dg.StaticPartitionsDefinition(["a", "b", "c"])
+    warehouse = FencedPartitionResource(database=str(tmp_path / "a.duckdb"))
+
+    @dg.asset(
+        partitions_def=definition,
+        metadata={"partition_expr": "part"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        code_version="1",
+    )
+    def things(context, warehouse: FencedPartitionResource) -> dg.MaterializeResult:
+        return warehouse.swap(context, pd.DataFrame({"part": context.partition_keys}))
+
+    resources = {"warehouse": warehouse}
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        tags = {RANGE_START: "a", RANGE_END: "b"}
+        assert dg.materialize([things], instance=instance, resources=resources, tags=tags).success
+        assert dg.materialize([things], instance=instance, resources=resources, partition_key="c").success
+    location = CodeLocation.of(dg.Definitions([things], resources=resources))
+    found, text = reported(location, "things", capsys, monkeypatch, tmp_path)
+    assert found.disagreement.unknown == ("a", "b")
+    assert found.is_well
+    assert "nothing can be said" in text
+
+
+def test_inputs_of_which_nothing_is_known_are_named(history, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (history.folder / f"second_{history.folder.name}.py").read_text()
+    path = tmp_path / "without_orders.py"
+    path.write_text(text.replace("assets=[raw_orders, ", "assets=["))
+    found = history.report(path, "daily_sales")
+    why = "the code location does not have it"
+    assert found["unknown_inputs"] == [{"asset": "shop/raw_orders", "reason": why}]
+    assert found["stale"] == []
+    assert "nothing is known of shop/raw_orders" in history.run("versions", "daily_sales", "-f", str(path))
+
+
+def test_many_stretches_are_cut_short_unless_all_are_wanted(tmp_path, capsys, monkeypatch):
+    from marigold_assets_tests.unit.test_survey import entry, report
+
+    def alternating(count):
+        keys = [f"d{number}" for number in range(count)]
+        built = [entry(key, number, version=str(number % 2)) for number, key in enumerate(keys)]
+        return report(*built, keys=keys, present=("1", "f"))
+
+    render(alternating(10_000), to=console())
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) < 100
+    assert "… and 9,980 more; --all shows them" in text
+    render(alternating(500), to=console(), most=None)
+    assert len(capsys.readouterr().out.splitlines()) > 1_000
+
+
+def test_nothing_is_cut_where_the_output_is_no_terminal(shop):
+    project, path = shop
+    text = project.run("versions", "daily_sales", "-f", str(path))
+    assert max(map(len, text.splitlines())) > 160
+    assert "\x1b[" not in text

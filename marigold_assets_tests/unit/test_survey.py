@@ -1,0 +1,214 @@
+"""What the report says of an asset: from heads, acceptances, code and events alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from marigold_assets.cli.survey import Events, Present, Subject, consecutive, survey
+from marigold_assets.mixtures import ColumnChange
+from marigold_assets.model import (
+    Acceptance,
+    Definition,
+    FencingToken,
+    InputPartition,
+    LedgerEntry,
+    Provenance,
+    TableName,
+)
+
+TABLE = TableName(schema="s", name="t")
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+KEYS = [f"d{number}" for number in range(1, 7)]
+
+
+def content(number):
+    return f"mh1:00000000:00000000:1:{number:016x}"
+
+
+def entry(key, position=1, *, version="1", fingerprint="f", inputs=(), holds=1, owner="t", run="r", backfill=None):
+    return LedgerEntry(
+        position=position,
+        table=TABLE,
+        owner=owner,
+        partition_key=key,
+        run_id=run,
+        token=FencingToken(1),
+        swap_id=f"{position}",
+        row_count=10,
+        content_hash=content(holds),
+        column_hashes={},
+        columns=(),
+        provenance=Provenance(
+            code_version=version, code_fingerprint=fingerprint, backfill_id=backfill, inputs=tuple(inputs)
+        ),
+        committed_at=NOW - timedelta(hours=100 - position),
+    )
+
+
+def acceptance(key, version="1", until=None, by="Nadia"):
+    definition = Definition(code_version=version, code_fingerprint=None, config_hash=None)
+    return Acceptance(
+        table=TABLE,
+        owner="t",
+        partition_key=key,
+        definition=definition,
+        accepted_by=by,
+        accepted_at=NOW - timedelta(days=1),
+        reason="prices of that time",
+        until=until,
+    )
+
+
+def report(*entries, keys=KEYS, present=("1", "f"), related=(), **given):
+    heads = {one.partition_key: one for one in entries}
+    subject = Subject(
+        **{
+            "owner": "t",
+            "table": TABLE,
+            "keys": keys,
+            "heads": heads,
+            "history": entries,
+            "related": {(one.owner, one.partition_key): one for one in (*entries, *related)},
+            "unknown": {},
+            "reads": False,
+            "acceptances": (),
+            "present": Present(version=present[0], fingerprint=present[1]),
+            "changes": {},
+            "events": None,
+            **given,
+        }
+    )
+    return survey(subject, now=NOW)
+
+
+def runs(found):
+    return [one.keys for one in found]
+
+
+def test_stretches_name_runs_and_backfills_in_the_order_of_writing():
+    found = report(
+        entry("d1", 3, run="c", backfill="b2"),
+        entry("d2", 1, run="a", backfill="b1"),
+        entry("d3", 2, run="a", backfill="b1", version="2"),
+    )
+    first, second, missing = found.written
+    assert (first.keys, first.run_ids, first.backfill_ids) == (("d1", "d2"), ("a", "c"), ("b1", "b2"))
+    assert (second.keys, str(second.definition)) == (("d3",), "2")
+    assert (missing.definition, missing.keys) == (None, ("d4", "d5", "d6"))
+    assert (found.built, found.row_count) == (3, 30)
+
+
+def test_exactly_what_the_present_code_version_has_not_built_is_code_stale():
+    built = [entry(key, version="1" if key in ("d3", "d5") else "2") for key in KEYS[:5]]
+    found = report(*built, present=("2", "f"))
+    assert [(one.keys, str(one.before), str(one.after)) for one in found.code_stale] == [
+        (("d3",), "1", "2"),
+        (("d5",), "1", "2"),
+    ]
+    assert not found.is_well
+    assert report(*(entry(key, version="2") for key in KEYS), present=("2", "f")).is_well
+
+
+def test_without_versions_the_fingerprints_count_and_what_is_not_recorded_is_unknown():
+    found = report(
+        entry("d1", version=None, fingerprint="f"),
+        entry("d2", version=None, fingerprint="g"),
+        entry("d3", version=None, fingerprint=None),
+        entry("d4", version="1"),
+        present=(None, "f"),
+    )
+    assert runs(found.code_stale) == [("d2",), ("d4",)]
+    assert found.code_unknown == ("d3",)
+
+
+def test_other_code_under_the_same_version_is_told_and_is_not_wrong():
+    found = report(entry("d1", fingerprint="f"), entry("d2", fingerprint="g"), entry("d3", fingerprint=None))
+    assert found.other_code == ("d2",)
+    assert found.is_well
+
+
+@pytest.mark.parametrize(
+    ("until", "well"), [(None, True), (NOW + timedelta(days=1), True), (NOW, False), (NOW - timedelta(days=1), False)]
+)
+def test_what_is_accepted_is_not_wrong_until_it_ends(until, well):
+    given = [entry("d1"), entry("d2", version="2")]
+    found = report(*given, present=("2", "f"), acceptances=[acceptance("d1", until=until)])
+    assert found.is_well is well
+    assert (found.written[0].accepted is not None) is well
+    assert [one.accepted for one in found.code_stale] == [well]
+
+
+def test_what_is_accepted_of_another_definition_does_not_count():
+    found = report(entry("d1"), entry("d2", version="2"), present=("2", "f"), acceptances=[acceptance("d1", "0")])
+    assert not found.is_well
+    assert found.written[0].accepted is None
+
+
+def test_a_stretch_ends_where_another_word_accepts():
+    accepted = [acceptance("d1"), acceptance("d2"), acceptance("d3", by="Tomás")]
+    found = report(*(entry(key) for key in KEYS[:4]), present=("2", "f"), acceptances=accepted)
+    assert runs(found.written) == [("d1", "d2"), ("d3",), ("d4",), ("d5", "d6")]
+
+
+def test_a_version_that_is_declared_to_change_no_column_is_not_wrong():
+    changes = {"2": ColumnChange(since="1", columns=frozenset())}
+    found = report(entry("d1"), entry("d2", version="2"), present=("2", "f"), changes=changes)
+    assert [(one.keys, one.columns, one.counts) for one in found.code_stale] == [(("d1",), frozenset(), False)]
+    assert found.is_well
+    changes = {"2": ColumnChange(since="1", columns=frozenset({"net"}))}
+    found = report(entry("d1"), entry("d2", version="2"), present=("2", "f"), changes=changes)
+    assert str(found.mixture.difference) == "net"
+    assert not found.is_well
+
+
+def test_stale_at_any_depth_with_the_reason():
+    raw = entry("d1", owner="raw", holds=2)
+    read = InputPartition(owner="raw", partition_key="d1", content_hash=content(1))
+    before = InputPartition(owner="t", partition_key="d1", content_hash=content(1))
+    found = report(entry("d1", inputs=[read]), entry("d2", inputs=[before]), related=[raw])
+    assert [(one.partition_key, one.depth, one.origin) for one in found.stale] == [
+        ("d1", 1, ("raw", "d1")),
+        ("d2", 2, ("raw", "d1")),
+    ]
+    assert not found.is_well
+
+
+def test_partitions_whose_inputs_nobody_has_recorded_are_told():
+    assert report(entry("d1"), reads=True).unrecorded == ("d1",)
+    assert report(entry("d1"), reads=False).unrecorded == ()
+
+
+def test_partitions_that_the_asset_no_longer_has_are_apart_in_the_order_of_writing():
+    found = report(entry("d1"), entry("y", 5), entry("x", 4), entry(None, 3))
+    assert runs(found.retired) == [(None, "x", "y")]
+    assert found.built == 1
+
+
+def test_event_log_and_ledger_disagree_in_three_ways_and_may_say_nothing():
+    events = Events(
+        materialized=frozenset({"d1", "d2", "d4", "d5", "d6"}),
+        data_versions={"d1": content(1), "d2": content(9), "d4": content(1), "d5": "mh1s:joint", "d6": "my own"},
+    )
+    built = [entry(key) for key in KEYS if key != "d4"]
+    found = report(*built, events=events).disagreement
+    assert (found.event_missing, found.ledger_missing, found.differing) == (("d3",), ("d4",), ("d2",))
+    assert found.unknown == ("d5", "d6")
+
+
+def test_a_data_version_that_says_nothing_is_not_wrong_and_a_missing_event_is():
+    joint = Events(materialized=frozenset({"d1"}), data_versions={"d1": "mh1s:joint"})
+    assert report(entry("d1"), events=joint).is_well
+    assert not report(entry("d1"), events=Events(materialized=frozenset(), data_versions={})).is_well
+
+
+def test_an_asset_without_partitions_is_one_partition():
+    events = Events(materialized=frozenset({None}), data_versions={None: content(1)})
+    found = report(entry(None), keys=[None], events=events)
+    assert (runs(found.written), found.built, found.is_well) == ([(None,)], 1, True)
+
+
+def test_runs_of_partitions_keep_the_order_and_strangers_come_last():
+    assert consecutive(["d5", "x", "d1", "d2"], KEYS) == [("d1", "d2"), ("d5",), ("x",)]
+    assert consecutive([], KEYS) == []
