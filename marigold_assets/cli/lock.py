@@ -177,7 +177,7 @@ def _loaded(options: LocationOptions) -> CodeLocation:
             raise ConfigurationError(
                 f"code location {name!r} does not load: {why}", remedy="correct it, or name another: -l LOCATION"
             )
-    return CodeLocation(loader.repositories)
+    return CodeLocation(loader.loaded)
 
 
 def _print(findings: Sequence[Finding], note: str = "") -> None:
