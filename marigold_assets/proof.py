@@ -1,4 +1,4 @@
-"""Whether present code would make of the same inputs what is stored: which partitions to try, and what came of it; pure.
+"""Whether present code would make what is stored of the same inputs: which partitions to try, what came of it; pure.
 
 What came of a partition is one of three: it was compared, it could not be computed, or it could not be compared, since
 something else than the code is not what it was.

@@ -131,9 +131,7 @@ def content_hash(
     return _measured(row, columns).content_hash(columns)
 
 
-def measure_all(
-    session: Session, source: str, columns: Sequence[Column], parameters: Sequence[Any] = ()
-) -> Measure:
+def measure_all(session: Session, source: str, columns: Sequence[Column], parameters: Sequence[Any] = ()) -> Measure:
     """Measure all rows of a table or subquery.
 
     Args:

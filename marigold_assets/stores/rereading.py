@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-import duckdb
-
 from marigold_assets.fingerprint import Comparison, compare
 from marigold_assets.model import LedgerEntry, PartitionSlice
 from marigold_assets.proof import Computed, Difference
@@ -15,8 +13,6 @@ from marigold_assets.stores import comparison, sql
 from marigold_assets.stores.base import Rows
 from marigold_assets.stores.duckdb import DuckDBStore, KeptDuckDBStore
 from marigold_assets.stores.opening import Brief
-from marigold_assets.stores.predicate import zone_of
-from marigold_assets.stores.translation import of_statement
 
 _CLOCKS = (
     *("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp", "current_date", "today"),
@@ -77,7 +73,7 @@ class RereadStore(KeptDuckDBStore):
         Raises:
             MarigoldError: They cannot be computed.
         """
-        with self._session_of(slice_) as session:
+        with self._session_for(slice_.table, [slice_]) as session:
             return comparison.measured(session, comparison.stage(session, slice_, rows))
 
     def compared(
@@ -94,7 +90,7 @@ class RereadStore(KeptDuckDBStore):
         Raises:
             MarigoldError: They cannot be computed, or would be refused.
         """
-        with self._session_of(slice_) as session:
+        with self._session_for(slice_.table, [slice_]) as session:
             staged = comparison.stage(session, slice_, rows)
             found = comparison.compared(session, slice_, staged, built=head.columns, ignored=ignored)
             return comparison.measured(session, staged), found
