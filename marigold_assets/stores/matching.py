@@ -174,7 +174,8 @@ class Matching:
         if not candidates or not self._is_unique(candidates):
             return []
         kept = list(candidates)
-        for one in sorted(candidates[::-1], key=_likes_to_measure, reverse=True):
+        ranked = sorted(enumerate(candidates), key=lambda one: (_likes_to_measure(one[1]), one[0]), reverse=True)
+        for _, one in ranked:
             rest = [other for other in kept if other is not one]
             if rest and self._is_unique(rest):
                 kept = rest
