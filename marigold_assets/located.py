@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from marigold_assets import code
+from marigold_assets.impurities import PLACEHOLDER
 
 _WAIVER = re.compile(r"(?:#|--)\s*marigold:\s*pure\b(?:\s+because\b)?[\s:]*(?P<reason>.*)$")
 NOTHING = object()
@@ -65,6 +66,7 @@ def place_of(value: object) -> Place | None:
 
 
 def parsed(file: str) -> ast.Module:
+    """The syntax tree of a file; empty if it is none of Python."""
     return _tree("".join(linecache.getlines(file)))
 
 
@@ -97,6 +99,7 @@ def bound(node: ast.AST) -> frozenset[str]:
 
 
 def declared_global(nodes: Collection[ast.AST]) -> frozenset[str]:
+    """The names that are said to be the module's."""
     return frozenset(name for node in nodes if isinstance(node, ast.Global) for name in node.names)
 
 
@@ -122,6 +125,7 @@ def _module(name: str) -> object:
 
 
 def names_of_sets(nodes: Collection[ast.AST]) -> frozenset[str]:
+    """The names that are bound to sets."""
     return frozenset(
         target.id
         for node in nodes
@@ -148,6 +152,7 @@ def is_set(node: ast.AST, names: Collection[str]) -> bool:
 
 
 def text_of(node: ast.expr) -> str:
+    """A text as it is written, with placeholders for what is put into it."""
     if isinstance(node, ast.JoinedStr):
         return "".join(str(one.value) if isinstance(one, ast.Constant) else PLACEHOLDER for one in node.values)
     return str(getattr(node, "value", ""))

@@ -20,7 +20,7 @@ from marigold_assets.attempt import RANGE_START_TAG, shown_keys
 from marigold_assets.disturbance import Conditions
 from marigold_assets.dry import DryRun, running_dry
 from marigold_assets.errors import ConfigurationError, MarigoldError
-from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
+from marigold_assets.location import CodeLocation, LocatedAsset
 from marigold_assets.proof import Replayed
 
 IMPURE_COLUMNS = "marigold/impure_columns"
@@ -35,7 +35,7 @@ def replay(
     asset: LocatedAsset,
     keys: Sequence[str],
     *,
-    instance: dg.DagsterInstance | None = None,
+    instance: Any = None,
     config: Mapping[str, Any] | None = None,
     conditions: Conditions | None = None,
     is_compared: bool = True,
@@ -48,7 +48,7 @@ def replay(
         location: Where the asset, and what it reads, is defined.
         asset: The asset, made by ``@partitioned_asset``.
         keys: The partitions, in the order in which they are to be computed. A chain reads the previous one as stored.
-        instance: Where dynamic partitions are.
+        instance: Where dynamic partitions are: a ``dagster.DagsterInstance``, or another dynamic partitions store.
         config: Run config, as for ``dagster asset materialize --config``.
         conditions: Under which the function is called.
         is_compared: Whether the rows are compared with those that are stored.
@@ -74,7 +74,8 @@ def replay(
         ignored=frozenset(impure_columns(asset)) if is_compared else frozenset(),
     )
     with dg.DagsterInstance.ephemeral() as scratch, _explained(asset, keys):
-        _take_over_partitions(asset, instance, scratch)
+        for name, known in dynamic_partitions(location, asset, instance).items():
+            scratch.add_dynamic_partitions(name, known)
         with running_dry(run):
             result = _job(location, asset).execute_in_process(
                 asset_selection=[asset.key],
@@ -145,18 +146,26 @@ def _partitions_of_run(keys: Sequence[str]) -> dict[str, Any]:
     return {"tags": {RANGE_START_TAG: keys[0], _RANGE_END_TAG: keys[-1]}}
 
 
-def _take_over_partitions(
-    asset: LocatedAsset, instance: dg.DagsterInstance | None, scratch: dg.DagsterInstance
-) -> None:
-    definition = asset.partitions_def
-    if definition is None or instance is None or not is_dynamic(definition):
-        return
-    parts = [definition]
-    if isinstance(definition, dg.MultiPartitionsDefinition):
-        parts = [one.partitions_def for one in definition.partitions_defs]
-    for part in parts:
-        if isinstance(part, dg.DynamicPartitionsDefinition) and part.name is not None:
-            scratch.add_dynamic_partitions(part.name, list(instance.get_dynamic_partitions(part.name)))
+def dynamic_partitions(location: CodeLocation, asset: LocatedAsset, instance: Any) -> dict[str, list[str]]:
+    """The partitions of an asset, and of what it reads, that only an instance knows: by name of their definition.
+
+    Args:
+        location: The code location.
+        asset: The asset.
+        instance: Where they are, if anywhere.
+    """
+    if instance is None:
+        return {}
+    keys = {asset.key, *asset.definition.dependency_keys}
+    parts = [one.partitions_def for one in location.assets.values() if one.key in keys]
+    parts += [
+        one.partitions_def
+        for part in parts
+        if isinstance(part, dg.MultiPartitionsDefinition)
+        for one in part.partitions_defs
+    ]
+    names = [one.name for one in parts if isinstance(one, dg.DynamicPartitionsDefinition) and one.name is not None]
+    return {name: list(instance.get_dynamic_partitions(name)) for name in names}
 
 
 @contextmanager
