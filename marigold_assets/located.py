@@ -114,7 +114,8 @@ def imported(nodes: Collection[ast.AST]) -> dict[str, object]:
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 of = _module(node.module or "") if not node.level else NOTHING
-                found[alias.asname or alias.name] = getattr(of, alias.name, _module(f"{node.module}.{alias.name}"))
+                submodule = sys.modules.get(f"{node.module}.{alias.name}", NOTHING)
+                found[alias.asname or alias.name] = getattr(of, alias.name, submodule)
     return found
 
 

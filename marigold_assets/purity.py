@@ -214,13 +214,13 @@ class _Look:
                     self._note(place, node, rule, f"{text}{'()' if call is not None else ''}")
                     return
             if not isinstance(value, ModuleType):
-                self._reached(value, (place, node))
+                self._reached(value, (place, node, text.split(".")[number]))
         if isinstance(node, ast.Attribute) and not (is_whole and stages[-1] is not located.NOTHING):
             method = rule_of_method(node.attr, call)
             if method is not None:
                 self._note(place, node, method, f".{node.attr}()")
 
-    def _reached(self, value: object, by: tuple[Place, ast.Name | ast.Attribute] | None = None) -> None:
+    def _reached(self, value: object, by: tuple[Place, ast.expr, str] | None = None) -> None:
         """Follow what belongs to the project."""
         for one in code.unwrapped(value):
             if isinstance(one, FunctionType | type):
@@ -229,11 +229,10 @@ class _Look:
             elif isinstance(one, str) and by is not None:
                 self._constant(*by, one)
 
-    def _constant(self, place: Place, node: ast.Name | ast.Attribute, text: str) -> None:
+    def _constant(self, place: Place, node: ast.expr, name: str, text: str) -> None:
         """A text that a module keeps: where it stands there, or else where it is used."""
         if not is_sql(text):
             return
-        name = node.attr if isinstance(node, ast.Attribute) else node.id
         file = str(place.scope.get("__file__") or place.file)
         for statement in located.parsed(file).body if file.endswith(".py") else ():
             if isinstance(statement, ast.Assign | ast.AnnAssign) and name in {

@@ -1,4 +1,4 @@
-"""Whether a function depends on its partition alone, tried out: it is run twice, the second time under other conditions.
+"""Whether a function depends on its partition alone, tried out: it is run twice, once under other conditions.
 
 The second run is one of a process of its own, which loads the code location anew: another hash seed, and nothing that
 modules have kept from the first run. What differs between the two is not determined by the partition. Only then more

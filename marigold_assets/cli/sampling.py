@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import yaml
 
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.location import LocatedAsset
@@ -139,15 +136,9 @@ def config_of(path: str | None) -> Mapping[str, Any]:
     if path is None:
         return {}
     try:
-        text = Path(path).read_text()
-        found = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return dict(dg.config_from_files([path]))
+    except (OSError, UnicodeDecodeError, dg.DagsterError) as error:
         raise ConfigurationError(
-            f"the config of {path!r} cannot be read: {' '.join(str(error).split())}", remedy="correct the file"
-        ) from None
-    if not isinstance(found, Mapping):
-        raise ConfigurationError(
-            f"{path!r} holds no run config",
+            f"the config of {path!r} cannot be read: {' '.join(str(error.__cause__ or error).split())}",
             remedy="write it as for 'dagster asset materialize --config': ops: {<asset>: {config: {...}}}",
-        )
-    return found
+        ) from None
