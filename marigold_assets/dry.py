@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from marigold_assets.disturbance import Conditions
-from marigold_assets.errors import ConfigurationError
+from marigold_assets.errors import ConfigurationError, MarigoldError
 from marigold_assets.proof import Replayed
 
 
@@ -27,6 +27,7 @@ class DryRun:
         is_compared: Whether what is computed is compared with what is stored.
         ignored: Columns that do not count.
         found: What came of the partitions so far.
+        error: Why none came after them, if so.
     """
 
     run_id: str
@@ -35,6 +36,7 @@ class DryRun:
     is_compared: bool
     ignored: frozenset[str]
     found: list[Replayed] = field(default_factory=list)
+    error: MarigoldError | None = None
 
 
 _running: ContextVar[DryRun | None] = ContextVar("dry_run", default=None)

@@ -58,6 +58,7 @@ def replay(
 
     Raises:
         ConfigurationError: The asset is another one, or the config or its resources do not fit.
+        MarigoldError: Something else stands against all of it, such as a mistake in its definition.
         StoreBusyError: Another process held the database until the deadline.
         StoreUnavailableError: The database cannot be opened.
     """
@@ -86,6 +87,8 @@ def replay(
                 **_partitions_of_run(wanted),
             )
     by_key = {one.partition_key: one for one in run.found}
+    if run.error is not None:
+        raise run.error
     if missing := [key for key in keys if key not in by_key]:
         raise _not_run(asset, missing, result)
     return tuple(by_key[key] for key in keys)

@@ -69,11 +69,13 @@ def replay_partitions(
     Yields:
         The results of the asset's own checks, then an output without a value: what Dagster expects of the step.
     """
-    replaying = _Replaying(recipe, context, choices, run)
     try:
+        replaying = _Replaying(recipe, context, choices, run)
         replaying.run()
-    finally:
-        yield from replaying.verdicts.results(context.asset_key)
+    except MarigoldError as error:
+        run.error = error
+        raise
+    yield from replaying.verdicts.results(context.asset_key)
     yield dagster_internals.already_logged_output()
 
 

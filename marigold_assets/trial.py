@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any
 
-from marigold_assets.disturbance import Conditions, otherwise, variables
+from marigold_assets.disturbance import NAMES, Conditions, otherwise, variables
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.location import CodeLocation, LocatedAsset
 from marigold_assets.proof import Computed, Outcome, Replayed
@@ -117,14 +117,7 @@ def try_out(
     }
     judged = [key for key in keys if key not in unjudged]
     found = _differing(usual, unusual, judged)
-    causes: dict[str, set[tuple[str, str]]] = {}
-    for name, one in conditions.alone().items() if found else ():
-        if one.hash_seed is None:
-            again = here(one)
-        else:
-            with elsewhere.started(one) as other:
-                again = elsewhere.result(other)
-        causes[name] = _differing(usual, again, judged)
+    causes = _causes(conditions, usual, judged, here=here, elsewhere=elsewhere) if found else {}
     waived = impure_columns(asset)
     return Trial(
         keys=tuple(judged),
@@ -132,6 +125,36 @@ def try_out(
         dependences=tuple(_dependences(found, causes, waived, keys)),
         unjudged=unjudged,
     )
+
+
+def _causes(
+    conditions: Conditions,
+    usual: Sequence[Replayed],
+    judged: Sequence[str],
+    *,
+    here: Callable[[Conditions], Sequence[Replayed]],
+    elsewhere: _Elsewhere,
+) -> dict[str, _Found]:
+    """What each of the conditions alone makes differ.
+
+    Another order matters to what modules keep, and needs a process that has kept nothing: beside one with the same hash
+    seed in the usual order.
+    """
+    hashing = Conditions(hash_seed=conditions.hash_seed)
+    turned = replace(hashing, is_reversed=True) if conditions.is_reversed else None
+    with ExitStack() as until_end:
+        hashed = until_end.enter_context(elsewhere.started(hashing))
+        reordered = None if turned is None else until_end.enter_context(elsewhere.started(turned))
+        found = {
+            name: _differing(usual, here(one), judged)
+            for name, one in conditions.alone().items()
+            if name not in {NAMES["hash_seed"], NAMES["is_reversed"]}
+        }
+        other = elsewhere.result(hashed)
+        found[NAMES["hash_seed"]] = _differing(usual, other, judged)
+        if reordered is not None:
+            found[NAMES["is_reversed"]] = _differing(other, elsewhere.result(reordered), judged)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
