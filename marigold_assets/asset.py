@@ -13,7 +13,7 @@ import dagster as dg
 
 from marigold_assets import frames, partitions
 from marigold_assets.building import build_partitions
-from marigold_assets.code import code_fingerprint
+from marigold_assets.code import LoadedCode
 from marigold_assets.errors import ConfigurationError, MarigoldError
 from marigold_assets.inputs import ALLOW_MISSING, Input
 from marigold_assets.model import CutOff
@@ -105,7 +105,7 @@ def partitioned_asset(
                 context_parameter=signature.context,
                 inputs=tuple(_input(one, signature.inputs[one], found) for one, found in assets_in.items()),
                 io_manager_key=io_manager_key,
-                code_fingerprint=code_fingerprint(function),
+                code=LoadedCode(function),
                 cut_off=_cut_off(early_cutoff),
                 strict=strict,
                 keys_per_statement=keys_per_statement,

@@ -1,35 +1,92 @@
 """The code fingerprint of a function: another one whenever its code, or code of its project that it uses, is.
 
-What counts is the syntax tree, printed: comments, layout and docstrings do not. Functions, classes and plain constants
-that the function names are followed as long as they belong to the same top-level package, or to a module whose file
-lies neither in the standard library nor among the installed packages: a flat project has its helpers in modules beside
-the definitions. Other packages, Dagster and this one are not looked into, nor what is imported within a function, nor
-objects and what they hold. Of a project with a great many definitions within reach, the nearest 1,000 count.
+What counts are the syntax trees (:mod:`marigold_assets.syntax`): comments, layout, docstrings and the names of files do
+not, nor do decorators of Dagster and of this package. Functions, classes and whatever else a module binds to a name are
+followed as long as they belong to the same top-level package, or to a module whose file lies neither in the standard
+library nor among the installed packages: a flat project has its helpers in modules beside the definitions. So are
+imports within a function, what containers and objects of the project hold, what a function closes over, and files of
+SQL that the code names. Of other packages the name counts that is used.
+
+A name of a module means what its text says, not what it stands for at the moment: a cache that fills, a path of this
+machine or a setting of the environment is no code. The text is that of the moment of loading: it is taken when the
+asset is defined and believed only where it compiles to the code that is loaded. Where that text is gone, the bytecode
+counts, so that the fingerprint is neither that of the old text nor of the new one.
+
+Not seen are: attributes of unknown objects and methods chosen by what an object is at run time, as far as no class of
+the object is named; ``eval``, ``exec`` and names that are computed (a module that is used as an object counts as a
+whole); annotations in quotes; other files than SQL, and SQL that lies elsewhere; compiled extensions; what code outside
+of a module changes in it. A local variable that is renamed counts.
+
+Fingerprints of another prefix are those of another method and equal none: where no version is declared, ``cf1`` in a
+ledger is other code.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
-import inspect
-import linecache
-import re
-import sys
-import sysconfig
-import textwrap
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
-PREFIX = "cf1"
-_PLAIN = (str, bytes, int, float, complex, bool, type(None))
-_MOST = 1_000  # definitions that are followed: to read one takes about half a millisecond
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
-_NEVER = ("dagster", "marigold_assets")  # also where they are run from a checkout
+from marigold_assets.meaning import Node, Project
+from marigold_assets.source import package_of
+from marigold_assets.texts import Text, texts_of
+
+FORMAT: Final = "cf2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeParts:
+    """The code of a function.
+
+    Attributes:
+        fingerprint: ``cf2:`` and 16 hex digits.
+        parts: A short digest of each definition, constant and file of SQL that counts, by name: that of the function
+            first, then in the order in which they are used.
+    """
+
+    fingerprint: str
+    parts: Mapping[str, str]
+
+
+class LoadedCode:
+    """The code of a function as it was loaded, read when it is first asked for: by then all of its modules are loaded.
+
+    Args:
+        function: A Python function.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function: Callable[..., Any] | None = function
+        self._texts: Mapping[str, Text] = texts_of(function, package_of(function))
+        self._lock = threading.Lock()
+        self._found: CodeParts | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """``cf2:`` and 16 hex digits."""
+        return self._complete().fingerprint
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """See :class:`CodeParts`."""
+        return self._complete().parts
+
+    def _complete(self) -> CodeParts:
+        with self._lock:
+            if self._found is None:
+                self._found = _parts(self._function, self._texts)
+                self._function, self._texts = None, {}
+            return self._found
+
+    def __getstate__(self) -> CodeParts:
+        """What it was where it was loaded: another process may have other files."""
+        return self._complete()
+
+    def __setstate__(self, state: CodeParts) -> None:
+        self._function, self._texts, self._lock, self._found = None, {}, threading.Lock(), state
 
 
 def code_fingerprint(function: Callable[..., Any]) -> str:
@@ -39,247 +96,61 @@ def code_fingerprint(function: Callable[..., Any]) -> str:
         function: A Python function.
 
     Returns:
-        ``cf1:`` and 16 hex digits.
+        ``cf2:`` and 16 hex digits.
     """
-    package = package_of(function)
-    due: deque[Any] = deque([function])
-    parts: dict[int, tuple[Any, list[str]]] = {}  # by identity: names are not unique (``<lambda>``)
-    while due and len(parts) < _MOST:
-        value = due.popleft()
-        if id(value) not in parts:
-            lines, named = _part(value, package)
-            parts[id(value)] = value, lines
-            due += named
-    # In the order in which they are named, which is that of the text: two may have one name.
-    lines = [function.__qualname__, *(line for _, own in parts.values() for line in own)]
-    return f"{PREFIX}:{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:16]}"
+    return LoadedCode(function).fingerprint
 
 
-def package_of(value: Any) -> str:
-    """The top-level package of a function or class."""
-    return str(getattr(value, "__module__", "") or "").partition(".")[0]
-
-
-def _part(value: Any, package: str) -> tuple[list[str], list[Any]]:
-    """The text of a function or class with the constants that it names, and what else of the project it names.
+def code_parts(function: Callable[..., Any]) -> Mapping[str, str]:
+    """Name the parts of the code of a function, to tell which of them has changed.
 
     Args:
-        value: The function or class.
-        package: The top-level package of the function that all this is about.
+        function: A Python function.
+
+    Returns:
+        A short digest of each definition, constant and file of SQL by its name, which is that within its module: files
+        may be renamed. Of several of one name, those after the first have a number.
     """
-    name = value.__qualname__  # and not its module: a file may be loaded under another name, or be renamed
-    text, paths = text_and_names(value)
-    lines, named = [f"{name}\t{text}"], []
-    if isinstance(value, FunctionType):
-        lines += [f"{name}=\t{_plain_text(default)}" for default in default_values(value)]
-    scope = scope_of(value)
-    for path in paths:
-        for found in unwrapped(resolve(path, scope, package)):
-            if isinstance(found, FunctionType | type):
-                if is_followed(str(found.__module__), package, found):
-                    named.append(found)
-            elif (constant := _plain_text(found)) is not None:
-                lines.append(f"{name}:{'.'.join(path)}\t{constant}")
-    wrapped = unwrapped(getattr(value, "__wrapped__", NOTHING))  # it is the source of the wrapper that was read
-    named += [one for one in wrapped if isinstance(one, FunctionType)]
-    return lines, named
+    return LoadedCode(function).parts
 
 
-def is_followed(module: str, package: str, found: FunctionType | type | ModuleType) -> bool:
-    """Whether a module, or something of that module, belongs to the project."""
-    top = module.partition(".")[0]
-    if top == package:
-        return True
-    if top in _NEVER:
-        return False
-    place = found if isinstance(found, ModuleType) else sys.modules.get(module)
-    file = getattr(place, "__file__", None) or next(iter(getattr(place, "__path__", ())), None)
-    if file is None and place is None and isinstance(found, FunctionType):
-        file = found.__globals__.get("__file__")  # of a file that was run without becoming a known module
-    return isinstance(file, str) and not _is_installed(file)
+def _parts(function: Any, texts: Mapping[str, Text]) -> CodeParts:
+    project = Project(package_of(function), texts)
+    root = project.root(function)
+    number = {root.key: 0}
+    label = {root.key: root.label}
+    taken = {root.label}
+    due: deque[Node] = deque([root])
+    whole, parts = hashlib.sha256(), {}
+    while due:
+        node = due.popleft()
+        text, edges = node.look()
+        own, linked = [text], []
+        for edge in edges:
+            if isinstance(edge, str):
+                own.append(edge)
+                continue
+            target, rest = edge
+            if target.key not in number:
+                number[target.key] = len(number)
+                label[target.key] = _unique(target.label, taken)
+                due.append(target)
+            own.append(".".join((f"@{target.label}", *rest)))
+            linked.append(str(number[target.key]))
+        said = "\n".join(own)
+        parts[label[node.key]] = _digest(said)[:12]
+        # In the order in which they are used: two may have one name.
+        whole.update(f"{node.label}\n{said}\n{' '.join(linked)}\n\0".encode("utf-8", "surrogatepass"))
+    return CodeParts(fingerprint=f"{FORMAT}:{whole.hexdigest()[:16]}", parts=parts)
 
 
-@functools.cache
-def _installed_places() -> tuple[Path, ...]:
-    paths = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return tuple({*paths, *(path.resolve() for path in paths)})
-
-
-@functools.lru_cache(16_384)
-def _is_installed(file: str) -> bool:
-    """Whether a file is of the standard library or of an installed package, also one of the user or the system."""
-    return any(
-        not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(place) for place in _installed_places())
-        for path in (Path(file).absolute(), Path(file).resolve())
-    )
-
-
-def unwrapped(value: Any) -> Iterator[Any]:
-    """A value; of what stands in for a function (a cache, some arguments, a method), that function and its values."""
-    if isinstance(value, functools.partial):
-        yield from unwrapped(value.func)
-        yield from value.args
-        yield dict(value.keywords)
-    elif isinstance(value, staticmethod | classmethod | MethodType):
-        yield from unwrapped(value.__func__)
-    elif not isinstance(value, FunctionType | type) and isinstance(getattr(value, "__wrapped__", None), FunctionType):
-        yield value.__wrapped__
-    else:
-        yield value
-
-
-def text_and_names(value: Any) -> tuple[str, tuple[tuple[str, ...], ...]]:
-    """The text of a definition as far as it counts, and the names in it, each with the attributes that follow it."""
-    source = source_of(value)
-    parsed = None if source is None else _parsed(source)
-    if parsed is not None:
-        return parsed
-    if isinstance(value, FunctionType):
-        return _bytecode(value.__code__), tuple(dict.fromkeys((word,) for word in _words_of(value.__code__)))
-    return "pass", ()
-
-
-def source_of(value: Any) -> str | None:
-    """The source of a definition, if there is any."""
-    try:
-        if isinstance(value, FunctionType):
-            # Of its own code: the source of what wraps another is otherwise that of the other.
-            file, start = value.__code__.co_filename, value.__code__.co_firstlineno - 1
-            lines = _lines_of(file, value.__globals__)
-        else:
-            module = sys.modules.get(value.__module__)
-            file = getattr(module, "__file__", None) or ""
-            lines = _lines_of(file, vars(module) if module else {})
-            found = _start_of_class(value, lines)
-            if found is None:
-                return inspect.getsource(value)
-            start = found
-        return _block(file, start, linecache.cache.get(file, ())[:2])
-    except (OSError, TypeError, SyntaxError):
-        return None
-
-
-@functools.lru_cache(4_096)
-def _block(file: str, start: int, _version: object) -> str | None:
-    """The definition that starts at a line: many assets use the same helpers."""
-    return "".join(inspect.getblock(linecache.getlines(file)[start:])) or None
-
-
-def _lines_of(file: str, scope: dict[str, Any]) -> list[str]:
-    linecache.checkcache(file)
-    return linecache.getlines(file, scope)
-
-
-def _start_of_class(value: type, lines: Sequence[str]) -> int | None:
-    """Where a class begins, with its decorators; ``None`` where only parsing all of its module would tell."""
-    start = re.compile(rf"class\s+{re.escape(value.__qualname__)}\b")
-    found = [number for number, line in enumerate(lines) if line.startswith("class") and start.match(line)]
-    if len(found) != 1:
-        return None
-    [number] = found
-    while number and lines[number - 1].startswith("@"):
-        number -= 1
-    before = lines[number - 1].rstrip() if number else ""
-    return (
-        None if before.startswith((" ", "\t", ")", "]", "}", "#")) else number
-    )  # perhaps of a decorator of many lines
-
-
-@functools.lru_cache(4_096)
-def _parsed(source: str) -> tuple[str, tuple[tuple[str, ...], ...]] | None:
-    """The text of a definition, without docstrings and decorators, and the names in it; ``None`` if it is not whole."""
-    try:
-        tree = ast.parse(textwrap.dedent(source))
-    except SyntaxError:
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                node.body = node.body[1:] or [ast.Pass()]
-    if isinstance(outer := tree.body[0], ast.FunctionDef):
-        outer.decorator_list = []  # the asset's metadata is not its code
-    return ast.unparse(tree), tuple(dict.fromkeys(_names_in(tree)))
-
-
-def _bytecode(code: CodeType) -> str:
-    constants = [_bytecode(c) if isinstance(c, CodeType) else _plain_text(c) for c in code.co_consts]
-    return f"{code.co_code.hex()} {code.co_names} {constants}"
-
-
-def _words_of(code: CodeType) -> Iterator[str]:
-    """The names that code without source uses."""
-    yield from (*code.co_names, *code.co_freevars)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _words_of(constant)
-
-
-def default_values(function: FunctionType) -> Sequence[Any]:
-    """The values of a function's defaults."""
-    return (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-
-
-def _names_in(tree: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Names that are read, with the attributes that follow them: ``helpers.clean`` is ``("helpers", "clean")``."""
-    for node in ast.walk(tree):
-        path: list[str] = []
-        root = node
-        while isinstance(root, ast.Attribute):
-            path.insert(0, root.attr)
-            root = root.value
-        if isinstance(root, ast.Name):
-            yield (root.id, *path)
-
-
-def scope_of(value: Any) -> Mapping[str, Any]:
-    """What the names in a definition stand for, but for its own."""
-    if isinstance(value, FunctionType):
-        return {**value.__globals__, **_closure(value)}
-    module = inspect.getmodule(value)
-    return {} if module is None else vars(module)
-
-
-def _closure(function: FunctionType) -> Mapping[str, Any]:
-    """The values of the names that a function takes from around it, as far as they have any yet."""
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):
-            found[name] = cell.cell_contents
+def _unique(label: str, taken: set[str]) -> str:
+    number, found = 2, label
+    while found in taken:
+        number, found = number + 1, f"{label} ({number})"
+    taken.add(found)
     return found
 
 
-NOTHING = object()
-
-
-def resolve(path: tuple[str, ...], scope: Mapping[str, Any], package: str) -> object:
-    """What a name with attributes stands for, as far as it leads into modules of the project; or ``NOTHING``."""
-    first, *rest = path
-    found = scope.get(first, NOTHING)
-    for attribute in rest:
-        if not isinstance(found, ModuleType) or not is_followed(found.__name__, package, found):
-            break
-        found = getattr(found, attribute, NOTHING)
-    return found
-
-
-def is_plain(value: Any) -> bool:
-    """Whether something is a constant through and through."""
-    if type(value) in {tuple, list, set, frozenset}:  # and not what is derived of them
-        return all(map(is_plain, value))
-    if type(value) is dict:
-        return all(is_plain(key) and is_plain(item) for key, item in value.items())
-    return type(value) in _PLAIN
-
-
-def _plain_text(value: object) -> str | None:
-    """A plain value as text, the same in every process: sets have no order."""
-    if not is_plain(value):
-        return None
-    if isinstance(value, set | frozenset):
-        return f"{type(value).__name__}{sorted(map(str, map(_plain_text, value)))}"
-    if isinstance(value, tuple | list):
-        return f"{type(value).__name__}{[_plain_text(item) for item in value]}"
-    if isinstance(value, dict):
-        return f"dict{[(_plain_text(key), _plain_text(item)) for key, item in value.items()]}"
-    return repr(value)
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

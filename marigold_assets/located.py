@@ -8,12 +8,13 @@ import linecache
 import re
 import sys
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
-from marigold_assets import code
+from marigold_assets import source
 from marigold_assets.impurities import PLACEHOLDER
 
 _WAIVER = re.compile(r"(?:#|--)\s*marigold:\s*pure\b(?:\s+because\b)?[\s:]*(?P<reason>.*)$")
@@ -42,9 +43,9 @@ def place_of(value: object) -> Place | None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 starts = min([node.lineno, *(one.lineno for one in node.decorator_list)])
                 if node.name == value.__code__.co_name and starts == first:
-                    return Place(file=file, node=node, scope=code.scope_of(value))
+                    return Place(file=file, node=node, scope=source.scope_of(value))
             elif isinstance(node, ast.Lambda) and node.lineno == first and value.__name__ == "<lambda>":
-                return Place(file=file, node=node, scope=code.scope_of(value))
+                return Place(file=file, node=node, scope=source.scope_of(value))
         return None
     if not isinstance(value, type):
         return None
@@ -62,7 +63,7 @@ def place_of(value: object) -> Place | None:
                 if isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and one.name == name
             ]
     found = next((one for one in nodes if isinstance(one, ast.ClassDef)), None)
-    return None if found is None else Place(file=file, node=found, scope=code.scope_of(value))
+    return None if found is None else Place(file=file, node=found, scope=source.scope_of(value))
 
 
 def parsed(file: str) -> ast.Module:
@@ -103,25 +104,32 @@ def declared_global(nodes: Collection[ast.AST]) -> frozenset[str]:
     return frozenset(name for node in nodes if isinstance(node, ast.Global) for name in node.names)
 
 
-def imported(nodes: Collection[ast.AST]) -> dict[str, object]:
-    """What imports within a definition bind, as far as somebody has imported it already."""
+def imported(nodes: Collection[ast.AST], package: str) -> dict[str, object]:
+    """What imports within a definition bind: of other packages, as far as somebody has imported it already.
+
+    Args:
+        nodes: The definition.
+        package: The top-level package of the project, of which modules are imported.
+    """
     found: dict[str, object] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 name = alias.name if alias.asname else alias.name.partition(".")[0]
-                found[alias.asname or name] = _module(name)
+                found[alias.asname or name] = _module(name, package)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                of = _module(node.module or "") if not node.level else NOTHING
+                of = NOTHING if node.level else _module(node.module or "", package)
                 submodule = sys.modules.get(f"{node.module}.{alias.name}", NOTHING)
                 found[alias.asname or alias.name] = getattr(of, alias.name, submodule)
     return found
 
 
-def _module(name: str) -> object:
-    if name not in sys.modules and name.partition(".")[0] in sys.stdlib_module_names:
-        importlib.import_module(name)
+def _module(name: str, package: str) -> object:
+    top = name.partition(".")[0]
+    if name not in sys.modules and (top in sys.stdlib_module_names or top == package):
+        with suppress(ImportError):  # which the function meets by itself when it runs
+            importlib.import_module(name)
     return sys.modules.get(name, NOTHING)
 
 

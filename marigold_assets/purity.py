@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType, ModuleType
 from typing import Any
 
-from marigold_assets import code, located
+from marigold_assets import located, source
 from marigold_assets.impurities import (
     Kind,
     Names,
@@ -94,7 +94,7 @@ class _Look:
         self.findings: dict[tuple[str, int, Kind, str], Finding] = {}
         self._function = function
         self._names = Names()
-        self._package = code.package_of(function)
+        self._package = source.package_of(function)
         self._tables = {part for table in tables for part in (table.lower(), table.lower().rpartition(".")[2])}
         self._due: deque[Any] = deque([function])
         self._seen: dict[int, Any] = {}
@@ -120,10 +120,10 @@ class _Look:
             if place is not None:
                 self._definition(place)
             if isinstance(value, FunctionType):
-                for default in code.default_values(value):
+                for default in source.default_values(value):
                     self._reached(default)
             self._due += [
-                one for one in code.unwrapped(getattr(value, "__wrapped__", None)) if isinstance(one, FunctionType)
+                one for one in source.unwrapped(getattr(value, "__wrapped__", None)) if isinstance(one, FunctionType)
             ]
 
     def _definition(self, place: Place) -> None:
@@ -132,7 +132,7 @@ class _Look:
         place = replace(
             place,
             local=located.bound(place.node) - located.declared_global(nodes),
-            imported=located.imported(nodes),
+            imported=located.imported(nodes, self._package),
             sets=located.names_of_sets(nodes),
         )
         self._nodes(place, nodes)
@@ -222,9 +222,9 @@ class _Look:
 
     def _reached(self, value: object, by: tuple[Place, ast.expr, str] | None = None) -> None:
         """Follow what belongs to the project."""
-        for one in code.unwrapped(value):
+        for one in source.unwrapped(value):
             if isinstance(one, FunctionType | type):
-                if code.is_followed(str(one.__module__), self._package, one):
+                if source.is_followed(str(one.__module__), self._package, one):
                     self._due.append(one)
             elif isinstance(one, str) and by is not None:
                 self._constant(*by, one)

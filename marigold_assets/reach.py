@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from marigold_assets import code
+from marigold_assets import source
 
 _OF_VALUES = frozenset(
     [
@@ -37,7 +37,7 @@ _MOST = 200  # definitions that are followed
 
 def touches_only_its_arguments(function: Callable[..., Any]) -> bool:
     """Whether nothing in a function, and in what it uses of its own project, reaches out of it."""
-    package = code.package_of(function)
+    package = source.package_of(function)
     due: deque[Any] = deque([function])
     seen: dict[int, Any] = {}
     while due:
@@ -52,9 +52,9 @@ def touches_only_its_arguments(function: Callable[..., Any]) -> bool:
 
 def _stays_within(value: Any, package: str, due: deque[Any]) -> bool:
     """Whether one definition does, as far as what it names of the project does, which is due then."""
-    if code.source_of(value) is None:
+    if source.source_of(value) is None:
         return False
-    text, paths = code.text_and_names(value)
+    text, paths = source.text_and_names(value)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             return False
@@ -62,30 +62,30 @@ def _stays_within(value: Any, package: str, due: deque[Any]) -> bool:
             return False
         if isinstance(node, ast.arg) and isinstance(node.annotation, ast.Constant):
             return False  # the name of a class in quotes
-    scope = code.scope_of(value)
-    objects = [found for path in paths for found in code.unwrapped(_named(path, scope, package))]
+    scope = source.scope_of(value)
+    objects = [found for path in paths for found in source.unwrapped(_named(path, scope, package))]
     if isinstance(value, FunctionType):
-        objects += [one for default in code.default_values(value) for one in code.unwrapped(default)]
+        objects += [one for default in source.default_values(value) for one in source.unwrapped(default)]
     return all(_is_harmless(found, package, due) for found in objects)
 
 
 def _named(path: tuple[str, ...], scope: Any, package: str) -> object:
     """What a name stands for; ``None``, which is harmless, if it is one of the function's own."""
-    found = code.resolve(path, scope, package)
-    if found is not code.NOTHING:
+    found = source.resolve(path, scope, package)
+    if found is not source.NOTHING:
         return found
     if path[0] in scope:  # of a module that does not have it
-        return code.NOTHING
+        return source.NOTHING
     return getattr(builtins, path[0], None)
 
 
 def _is_harmless(found: object, package: str, due: deque[Any]) -> bool:
-    if code.is_plain(found):
+    if source.is_plain(found):
         return True
     if isinstance(found, ModuleType):
         return _is_of_values(found.__name__)
     if isinstance(found, FunctionType | type):
-        if code.is_followed(str(found.__module__), package, found):
+        if source.is_followed(str(found.__module__), package, found):
             due.append(found)
             return True
         is_of_values = found.__module__ == "builtins" or _is_of_values(str(found.__module__))

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from marigold_assets.code import LoadedCode
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.inputs import Input
 from marigold_assets.model import CutOff
@@ -46,7 +47,7 @@ class Recipe:
         context_parameter: The parameter of the function that takes the context, if there is one.
         inputs: The assets that it reads, by parameter.
         io_manager_key: The resource that stores it.
-        code_fingerprint: See :mod:`marigold_assets.code`.
+        code: The code of the function, as it was loaded.
         cut_off: What happens to rows that are the same again, unless a run says otherwise.
         strict: Whether a past that was built by other code or inputs is refused, unless a run says otherwise.
         keys_per_statement: How many keys one statement of the function may compute.
@@ -56,10 +57,15 @@ class Recipe:
     context_parameter: str | None
     inputs: tuple[Input, ...]
     io_manager_key: str
-    code_fingerprint: str
+    code: LoadedCode
     cut_off: CutOff
     strict: bool
     keys_per_statement: int
+
+    @property
+    def code_fingerprint(self) -> str:
+        """See :mod:`marigold_assets.code`."""
+        return self.code.fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

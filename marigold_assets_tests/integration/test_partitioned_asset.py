@@ -545,7 +545,7 @@ def test_context_config_and_resources_are_those_of_dagster(warehouse):
     assert interest.op.pool == "bank"
     entry = warehouse.io_manager().store.ledger()[-1]
     assert entry.provenance.config_hash
-    assert entry.provenance.code_fingerprint.startswith("cf1:")
+    assert entry.provenance.code_fingerprint.startswith("cf2:")
 
 
 @pytest.mark.slow

@@ -170,9 +170,7 @@ def test_one_kind_of_function_proves_another(warehouse, replayed, standard):
 
 
 @pytest.mark.parametrize("in_sql", [False, True])
-def test_another_value_in_some_rows_is_reported_with_column_and_change(
-    warehouse, replayed, standard, in_sql
-):
+def test_another_value_in_some_rows_is_reported_with_column_and_change(warehouse, replayed, standard, in_sql):
     standard(warehouse)
 
     def in_frames(orders: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,412 @@
+"""What names of a project mean: statements of its modules, functions and objects that are loaded, files of SQL."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeAlias
+
+from marigold_assets.source import (
+    bytecode,
+    closure_of,
+    default_values,
+    is_followed,
+    is_installed,
+    is_plain,
+    plain_text,
+    words_of,
+)
+from marigold_assets.sql_files import SqlFiles
+from marigold_assets.syntax import Imported, Reference
+from marigold_assets.texts import Text, functions_in, is_compiled_as_written, text_now
+from marigold_assets.values import described, held_functions, order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Something that counts.
+
+    Attributes:
+        key: What it is, within this process.
+        label: How it is called within its module.
+        look: Gives its text, and what it refers to.
+    """
+
+    key: Hashable
+    label: str
+    look: Callable[[], tuple[str, Sequence[Edge]]]
+
+
+Edge: TypeAlias = "str | tuple[Node, tuple[str, ...]]"
+"""What is named of another package, or a node with the attributes that follow its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Home:
+    """The names of a module, and its text as far as that is the one it was loaded from."""
+
+    scope: dict[str, Any]
+    file: str
+    text: Text | None
+
+
+class Project:
+    """What the names of a project mean.
+
+    Args:
+        package: Its top-level package.
+        texts: The text of files when they were loaded.
+    """
+
+    def __init__(self, package: str, texts: Mapping[str, Text]) -> None:
+        self._package, self._texts = package, texts
+        self._homes: dict[int, _Home] = {}
+        self._meanings: dict[object, list[Edge]] = {}
+        self._files = SqlFiles()
+
+    def root(self, function: Any) -> Node:
+        """The function that all is about, without its decorators."""
+        if isinstance(function, FunctionType):
+            return self._function(function)
+        return self._held(function, "", type(function).__qualname__)
+
+    # Names
+
+    def _edges(
+        self, home: _Home, references: Iterable[Reference], cells: Mapping[str, Any], owner: Hashable
+    ) -> list[Edge]:
+        found: list[Edge] = []
+        for one in references:
+            name, *rest = one.path
+            if name in cells and not one.imported:
+                found += self._value(cells[name], (owner, name), name, tuple(rest))
+                continue
+            key = (id(home.scope), one)
+            if key not in self._meanings:
+                self._meanings[key] = list(self._reference(home, one))
+            found += self._meanings[key]
+        return found
+
+    def _reference(self, home: _Home, one: Reference) -> Iterator[Edge]:
+        if not one.imported:
+            yield from self._name(home, one.path, frozenset())
+        for imported in one.imported:
+            yield from self._imported(home, imported, one.path[1:], frozenset(), is_within=True, alone=one.is_import)
+
+    def _name(self, home: _Home, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+        """What a name of a module means, with the attributes that follow it."""
+        name, rest = path[0], path[1:]
+        if (here := (id(home.scope), name)) in seen:
+            return []
+        seen |= {here}
+        if home.text is not None and name in home.text.bindings:
+            if not home.text.is_imported(name):
+                return [(self._binding(home, home.text, name), rest)]
+            found = [
+                edge
+                for binding in home.text.bindings[name]
+                if binding.imported is not None
+                for edge in self._imported(home, binding.imported, rest, seen)
+            ]
+            if home.text.reading(name).text:
+                found.append((self._binding(home, home.text, name), ()))  # what changes it: ``pd.set_option(...)``
+            return found or [".".join(path)]
+        for star in home.text.bindings.get("*", ()) if home.text is not None else ():
+            if star.imported is not None and (found := self._of_star(home, star.imported, path, seen)):
+                return found
+        if name in home.scope and not (name.startswith("__") and name.endswith("__")):
+            return self._value(home.scope[name], here, name, rest)
+        return []
+
+    def _of_star(self, home: _Home, imported: Imported, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+        module = sys.modules.get(_absolute(home, imported))
+        if module is None or path[0].startswith("_") or path[0] not in vars(module):
+            return []
+        return self._in_module(module.__name__, path, seen)
+
+    def _imported(
+        self,
+        home: _Home,
+        imported: Imported,
+        rest: tuple[str, ...],
+        seen: frozenset[Hashable],
+        *,
+        is_within: bool = False,
+        alone: bool = False,
+    ) -> list[Edge]:
+        module = _absolute(home, imported)
+        path = rest if imported.name is None else (imported.name, *rest)
+        if is_within and self._is_own(module):
+            _import_along(module, path)
+        if alone and self._is_own(module):
+            return []
+        return self._in_module(module, path, seen)
+
+    def _in_module(self, name: str, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+        """What a path from a module leads to."""
+        module = sys.modules.get(name)
+        if module is None and self._is_own(name):
+            return [".".join(path)]
+        if not isinstance(module, ModuleType) or not is_followed(name, self._package, module):
+            return [".".join((name, *path))]
+        home = self._home(vars(module))
+        if not path:
+            return self._all_of(home)
+        inner = sys.modules.get(f"{name}.{path[0]}")
+        if inner is not None and home.scope.get(path[0]) is inner:
+            return self._in_module(f"{name}.{path[0]}", path[1:], seen)
+        return self._name(home, path, seen) or [".".join(path)]
+
+    def _all_of(self, home: _Home) -> list[Edge]:
+        """A module that is used as an object: nobody can tell which of its names."""
+        if home.text is None:
+            return [edge for name in sorted(home.scope) for edge in self._name(home, (name,), frozenset())]
+        return [
+            (self._binding(home, home.text, name), ()) for name in home.text.bindings if not home.text.is_imported(name)
+        ]
+
+    def _is_own(self, name: str) -> bool:
+        """Whether a module that may not be loaded yet belongs to the project."""
+        top = name.partition(".")[0]
+        if top == self._package:
+            return True
+        if (module := sys.modules.get(top)) is not None:
+            return is_followed(top, self._package, module)
+        try:
+            spec = find_spec(top) if top else None
+        except (ImportError, ValueError):
+            return False
+        places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+        files = [one for one in places if one and one not in {"built-in", "frozen"}]
+        return bool(files) and not any(map(is_installed, files))
+
+    # Modules
+
+    def _home(self, scope: dict[str, Any]) -> _Home:
+        if id(scope) not in self._homes:
+            file = scope.get("__file__")
+            text = self._loaded_text(scope, file) if isinstance(file, str) else None
+            self._homes[id(scope)] = _Home(scope=scope, file=file if isinstance(file, str) else "", text=text)
+        return self._homes[id(scope)]
+
+    def _loaded_text(self, scope: dict[str, Any], file: str) -> Text | None:
+        codes = [one.__code__ for one in functions_in(scope, file)] if is_compiled_as_written(scope) else []
+        return next((text for text in self._texts_of(scope, file) if all(map(text.has, codes))), None)
+
+    def _texts_of(self, scope: dict[str, Any], file: str) -> Iterator[Text]:
+        """What may be the text of a file: that of the moment of loading before that of now."""
+        for text in (self._texts.get(file), text_now(file, scope)):
+            if text is not None and text.tree is not None:
+                yield text
+
+    # Statements of modules
+
+    def _binding(self, home: _Home, text: Text, name: str) -> Node:
+        return Node(
+            key=("name", id(home.scope), name), label=name, look=lambda: self._look_at_binding(home, text, name)
+        )
+
+    def _look_at_binding(self, home: _Home, text: Text, name: str) -> tuple[str, list[Edge]]:
+        live = home.scope.get(name)
+        reading = text.reading(name)
+        edges = self._edges(home, reading.references, {}, name)
+        for binding in text.bindings[name]:
+            if binding.imported is not None and not text.is_imported(name):
+                edges += self._imported(home, binding.imported, (), frozenset())
+        own = reading.text
+        if (written := text.literal(name)) is not None and (type(live), live) != (type(written[0]), written[0]):
+            own = self._described(live, edges, (id(home.scope), name))  # or it was not loaded from this text
+        for function in held_functions(live, self._is_of_project):
+            edges += self._value(function, (id(home.scope), name), name, ())
+        edges += self._sql(home, reading.sql, live, name)
+        return own, edges
+
+    # Functions and classes that are loaded
+
+    def _is_of_project(self, found: object) -> bool:
+        return isinstance(found, FunctionType | type) and is_followed(str(found.__module__), self._package, found)
+
+    def _function(self, function: FunctionType) -> Node:
+        return Node(
+            key=("function", id(function)),
+            label=_label(function.__qualname__),
+            look=lambda: self._look_at_function(function),
+        )
+
+    def _look_at_function(self, function: FunctionType) -> tuple[str, list[Edge]]:
+        code, home = function.__code__, self._home(function.__globals__)
+        cells, owner = closure_of(function), id(function)
+        text = self._text_of_code(home, code)
+        nodes = () if text is None else text.nodes_of(code)
+        if text is not None and nodes:
+            reading = text.reading_of(nodes)
+            own, references, sql = reading.text, reading.references, reading.sql
+        else:
+            own = f"bytecode {bytecode(code)}"
+            references = tuple(Reference(path=(word,)) for word in dict.fromkeys(words_of(code)))
+            sql = tuple(dict.fromkeys(_sql_in(code)))
+        edges = self._edges(home, references, cells, owner)
+        if not nodes or "<locals>" in code.co_qualname:
+            for number, default in enumerate(default_values(function)):
+                edges += self._value(default, (owner, number), f"{_label(function.__qualname__)}:default", ())
+        edges += self._sql(home, sql, None, code.co_name)
+        return own, edges
+
+    def _text_of_code(self, home: _Home, code: CodeType) -> Text | None:
+        is_exact = is_compiled_as_written(home.scope)
+        of_home = [home.text] if home.text is not None and home.text.file == code.co_filename else []
+        for text in (*of_home, *self._texts_of(home.scope, code.co_filename)):
+            if not is_exact or text.has(code):
+                return text
+        return None
+
+    def _class(self, found: type) -> Node:
+        return Node(key=("class", id(found)), label=_label(found.__qualname__), look=lambda: self._look_at_class(found))
+
+    def _look_at_class(self, found: type) -> tuple[str, list[Edge]]:
+        home = self._home(_scope_of_class(found))
+        nodes = home.text.class_nodes(found.__qualname__) if home.text is not None else ()
+        edges: list[Edge] = []
+        if home.text is not None and nodes:
+            reading = home.text.reading_of(nodes)
+            edges += self._edges(home, reading.references, {}, id(found))
+            return reading.text, [*edges, *self._sql(home, reading.sql, None, found.__name__)]
+        held = {
+            name: value
+            for name, value in vars(found).items()
+            if is_plain(value) or isinstance(value, FunctionType | staticmethod | classmethod | property)
+        }
+        kept = {name: held[name] for name in sorted(held) if name not in {"__module__", "__doc__", "__firstlineno__"}}
+        own = self._described([*found.__bases__, kept], edges, id(found))
+        return f"class {own}", edges
+
+    # Values that are loaded
+
+    def _value(self, value: Any, key: Hashable, label: str, rest: tuple[str, ...]) -> list[Edge]:
+        """What a name means that no text says anything of."""
+        if isinstance(value, ModuleType):
+            return self._in_module(value.__name__, rest, frozenset())
+        if isinstance(value, FunctionType | type):
+            if not self._is_of_project(value):
+                return [".".join((str(value.__module__), value.__qualname__, *rest))]
+            scope = value.__globals__ if isinstance(value, FunctionType) else _scope_of_class(value)
+            home, name = self._home(scope), value.__qualname__
+            if home.text is not None and name in home.text.bindings and scope.get(name) is value:
+                return [(self._binding(home, home.text, name), rest)]
+            return [(self._function(value) if isinstance(value, FunctionType) else self._class(value), rest)]
+        return [(self._held(value, key, label), rest)]
+
+    def _held(self, value: Any, key: Hashable, label: str) -> Node:
+        def look() -> tuple[str, list[Edge]]:
+            edges: list[Edge] = []
+            return self._described(value, edges, key), edges
+
+        return Node(key=("value", key), label=label, look=look)
+
+    def _described(self, value: Any, edges: list[Edge], key: Hashable) -> str:
+        """A value as text; functions and classes in it are added to the edges."""
+
+        def refer(found: Any) -> None:
+            edges.extend(self._value(found, key, str(getattr(found, "__name__", "")), ()))
+
+        return described(value, refer, self._is_of_project)
+
+    # Files
+
+    def _sql(self, home: _Home, names: Sequence[str], live: object, owner: str) -> list[Edge]:
+        """The SQL that some code names, as a module has read it when it was loaded, or as it is in the files."""
+        if not names or not home.file:
+            return []
+        if (read := _read_already(live)) is not None:
+            label = names[0].rpartition("/")[2] if len(names) == 1 and "*" not in names[0] else owner
+            key = ("read", id(home.scope), owner)
+            return [(Node(key=key, label=label, look=lambda: (read, [])), ())]
+        folder = Path(home.file).absolute().parent
+        package = str(home.scope.get("__package__") or "")
+        root = folder.parents[package.count(".") - 1] if package.count(".") else folder
+        found = dict.fromkeys(path for name in names for path in self._files.named(name, folder=folder, root=root))
+        return [(_file(path), ()) for path in found]
+
+
+def _file(path: Path) -> Node:
+    def look() -> tuple[str, list[Edge]]:
+        try:
+            return path.read_text(encoding="utf-8", errors="surrogateescape"), []
+        except OSError:
+            return "cannot be read", []
+
+    return Node(key=("file", str(path)), label=path.name, look=look)
+
+
+def _read_already(live: object) -> str | None:
+    """The text that a module has read from files of SQL, if it has."""
+    if isinstance(live, str):
+        return None if live.endswith(".sql") else "\n".join(live.splitlines())
+    if isinstance(live, list | tuple | dict) and is_plain(live):
+        items = sorted(live.items(), key=order) if isinstance(live, dict) else live
+        texts = [one for item in items for one in (item if isinstance(item, tuple) else (item,))]
+        if any(isinstance(one, str) and "\n" in one and not one.endswith(".sql") for one in texts):
+            return plain_text(list(items))
+    return None
+
+
+def _absolute(home: _Home, imported: Imported) -> str:
+    """The whole name of the module of an import."""
+    if not imported.level:
+        return imported.module
+    package = home.scope.get("__package__")
+    if package is None:
+        package = str(home.scope.get("__name__", "")).rpartition(".")[0]
+    try:
+        return resolve_name("." * imported.level + imported.module, package)
+    except ImportError:
+        return imported.module
+
+
+def _import_along(module: str, path: Sequence[str]) -> None:
+    """Import a module of the project and those that a path from it names, as the function will: that is what counts."""
+    for name in (*path, ""):
+        if module not in sys.modules and not _import(module):
+            return
+        found = vars(sys.modules[module])
+        if "__path__" not in found or (name in found and not isinstance(found[name], ModuleType)):
+            return
+        module = f"{module}.{name}"
+
+
+def _import(module: str) -> bool:
+    try:
+        import_module(module)
+    except Exception:  # noqa: BLE001 - a branch that is never run may import what cannot be: then its name counts
+        return False
+    return module in sys.modules
+
+
+def _scope_of_class(found: type) -> dict[str, Any]:
+    """The names around a class: those of its methods, since several modules may have had its module's name."""
+    for one in vars(found).values():
+        if (
+            isinstance(one, FunctionType)
+            and one.__module__ == found.__module__
+            and one.__code__.co_filename != "<string>"
+        ):
+            return one.__globals__
+    module = sys.modules.get(found.__module__)
+    return {} if module is None else vars(module)
+
+
+def _label(qualname: str) -> str:
+    return qualname.replace("<locals>.", "")
+
+
+def _sql_in(code: CodeType) -> Iterator[str]:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _sql_in(one)
+        elif isinstance(one, str) and one.endswith(".sql"):
+            yield one
