@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 import dagster as dg
 
 from marigold_assets import dagster_internals
+from marigold_assets.dry import dry_run, refuse_writing
 from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
 from marigold_assets.stores.base import PartitionStore
@@ -78,13 +79,13 @@ def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> Runnin
     Under the multiprocess executor this happens once a step, and in-process once a run.
 
     Returns:
-        The attempt, or ``None`` outside of a run, where nothing is written.
+        The attempt, or ``None`` where nothing is written: outside of a run, and in a dry one.
 
     Raises:
         StoreBusyError: Another process held the store until the deadline.
         StoreUnavailableError: The store cannot be opened.
     """
-    if context.run is None or context.instance is None:
+    if context.run is None or context.instance is None or dry_run(context.run.run_id) is not None:
         return None
     _disown_inherited_tags(context.instance, context.run)
     if store.connector.follows_working_directory and context.log is not None:
@@ -163,7 +164,12 @@ def _asset_context() -> dg.AssetExecutionContext | None:
 
 
 def stand_in_attempt(store: PartitionStore) -> Attempt:
-    """An attempt for a context that was built by hand, outside of any run."""
+    """An attempt for a context that was built by hand, outside of any run.
+
+    Raises:
+        ConfigurationError: A dry run is under way.
+    """
+    refuse_writing()
     run_id = f"no run: {uuid.uuid4()}"
     return Attempt(run_id=run_id, token=store.draw_token(run_id))
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from marigold_assets import dagster_internals, frames, report
 from marigold_assets.attempt import explained, owner_of
 from marigold_assets.calling import Returned, call
+from marigold_assets.dry import dry_run
 from marigold_assets.errors import MarigoldError, Where
 from marigold_assets.events import EventWriter
 from marigold_assets.inputs import look_up, look_up_elsewhere, refuse_missing
@@ -29,6 +30,7 @@ from marigold_assets.model import InputPartition, PartitionSlice, Receipt, deriv
 from marigold_assets.past import Past
 from marigold_assets.reach import touches_only_its_arguments
 from marigold_assets.recipe import Choices, Recipe
+from marigold_assets.replaying import replay_partitions
 from marigold_assets.standing import Standing
 from marigold_assets.stores.base import CommittedInterrupt, Query, Read, Rows
 from marigold_assets.stores.duckdb import DuckDBStore, KeptDuckDBStore
@@ -72,6 +74,9 @@ def build_partitions(recipe: Recipe, context: dg.AssetExecutionContext, choices:
     Raises:
         dagster.Failure: A partition was refused, and repeating it cannot succeed. Those before it are built.
     """
+    if (dry := dry_run(context.run.run_id)) is not None:
+        yield from replay_partitions(recipe, context, choices, dry)
+        return
     with explained(context.instance, context.run.run_id, Where(asset=owner_of(context.asset_key))):
         building = _Building(recipe, context, choices)
     try:

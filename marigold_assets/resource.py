@@ -23,6 +23,7 @@ from marigold_assets.attempt import (
     shown_keys,
     stand_in_attempt,
 )
+from marigold_assets.dry import is_dry
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.model import (
     Claim,
@@ -84,13 +85,15 @@ class FencedPartitionResource(DuckDBResource):
     def get_connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection for anything else, as from ``DuckDBResource``. What it writes is neither fenced nor recorded.
 
-        The database is locked against other processes until the block ends.
+        The database is locked against other processes until the block ends. Where an asset is only proven, nothing can
+        be written.
 
         Raises:
             StoreBusyError: Another process held the database until the deadline.
             StoreUnavailableError: The database cannot be opened.
         """
-        with self.store.connector.share() as connection:
+        connector = self.store.connector
+        with connector.read(alone=False) if is_dry() else connector.share() as connection:
             yield connection
 
     def claim(self, context: dg.AssetExecutionContext, asset_key: dg.CoercibleToAssetKey | None = None) -> None:

@@ -45,19 +45,27 @@ class Target:
         recipe: How it is built.
         context: The context of the step.
         choices: What the run chooses.
+        keys: The partitions, where they are not those of the run.
 
     Raises:
         ConfigurationError: Resources or partitions of the run do not fit.
     """
 
-    def __init__(self, recipe: Recipe, context: dg.AssetExecutionContext, choices: Choices) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        context: dg.AssetExecutionContext,
+        choices: Choices,
+        *,
+        keys: Sequence[str] | None = None,
+    ) -> None:
         self._context, self._choices = context, choices
         self._warned: set[str] = set()
         self._spec = context.assets_def.specs_by_key[context.asset_key]
         self.manager = _manager_of(context, recipe)
         self.owner = owner_of(context.asset_key)
         self.table = partitions.table_of_asset(context.asset_key, self._spec.metadata, self.manager.schema_)
-        self.keys = _keys_of(context)
+        self.keys = _keys_of(context) if keys is None else list(keys)
         self.dagster_keys = {str(key): key for key in self.keys}
         self._partitions_def = context.assets_def.partitions_def
         self._windows = Windows(self._partitions_def, self.keys)

@@ -131,6 +131,20 @@ def content_hash(
     return _measured(row, columns).content_hash(columns)
 
 
+def measure_all(session: Session, source: str, columns: Sequence[Column], parameters: Sequence[Any] = ()) -> Measure:
+    """Measure all rows of a table or subquery.
+
+    Args:
+        session: An open connection.
+        source: What to read, rendered.
+        columns: The columns to measure.
+        parameters: What is bound in it.
+    """
+    query = f"SELECT {sql.hash_aggregates(columns)} FROM {source}"  # noqa: S608 - quoted and bound
+    [row] = session.execute("measure", query, parameters)
+    return _measured(row, columns)
+
+
 def _measured(row: Sequence[Any], columns: Sequence[Column]) -> Measure:
     count, row_sum, *rest = row
     ordered = sorted(column.name for column in columns)

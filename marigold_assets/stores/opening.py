@@ -96,6 +96,22 @@ class Brief(Opening):
                 session.close()
 
     @contextmanager
+    def kept_reading(self, *, alone: bool) -> Iterator[Kept]:
+        """Keep the file open for several pieces of work that only read, beside other readers.
+
+        Args:
+            alone: Whether no code of users runs within the block.
+        """
+        with self.connector.read(alone=alone) as connection:
+            session = Session(connection, self.observer)
+            opening = Kept(self.connector, session, None, Hold(self.connector.lock_path))
+            try:
+                yield opening
+            finally:
+                opening.is_closed = True
+                session.close()
+
+    @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
@@ -116,11 +132,11 @@ class Kept(Opening):
     Args:
         connector: What has opened the file.
         session: The session, whose connection somebody else closes.
-        watch: What is known of the fence.
+        watch: What is known of the fence; ``None`` where it is open for reading only.
         hold: The lock that is held meanwhile.
     """
 
-    def __init__(self, connector: Connector, session: Session, watch: Watch, hold: Hold) -> None:
+    def __init__(self, connector: Connector, session: Session, watch: Watch | None, hold: Hold) -> None:
         super().__init__(connector, None)
         self._session = session
         self.hold = hold
@@ -131,8 +147,12 @@ class Kept(Opening):
 
     @contextmanager
     def writing(self, owner: str, *, rows: bool, alone: bool = True) -> Iterator[Session]:  # noqa: ARG002 - it is open
-        """The session, unless a snapshot is read."""
+        """The session, unless a snapshot is read, or nothing may be written at all."""
         with self._entered() as session:
+            if self.watch is None:
+                raise ConfigurationError(
+                    "a write to a store that is kept open for reading", remedy="open it for writing"
+                )
             if session.is_snapshot:
                 raise ConfigurationError(
                     "a swap within a snapshot, which does not change", remedy="end the snapshot before storing rows"
