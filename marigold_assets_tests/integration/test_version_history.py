@@ -124,6 +124,11 @@ def lock(history):
     path.write_text(before, encoding="utf-8")
 
 
+@pytest.fixture(autouse=True)
+def at_the_project(history, monkeypatch):
+    monkeypatch.chdir(history.folder)
+
+
 def ranges(found):
     return [(one["first"], one["last"], one["partitions"]) for one in found]
 
