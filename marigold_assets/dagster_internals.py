@@ -400,22 +400,6 @@ def configured_values(resource: dg.ResourceDefinition) -> Mapping[str, Any]:
     return {**(processed.value or {}), **nested}
 
 
-def variables_of(resource: dg.ResourceDefinition) -> frozenset[str]:
-    """The environment variables that the settings of such a resource name."""
-    schema: Any = resource.config_schema
-    due = [schema.default_value] if schema.default_provided else []
-    found: set[str] = set()
-    while due:
-        one = due.pop()
-        if isinstance(one, Mapping) and set(one) == {"env"} and isinstance(one["env"], str):
-            found.add(one["env"])
-        elif isinstance(one, Mapping):
-            due += one.values()
-        elif isinstance(one, list | tuple):
-            due += one
-    return frozenset(found)
-
-
 def environment_file(folder: Path) -> Mapping[str, str]:
     """What the ``.env`` file of a folder sets, as Dagster's commands read it."""
     return get_env_var_dict(str(folder))

@@ -154,7 +154,7 @@ class LocatedAsset:
         kind = None if resource is None else dagster_internals.configured_class(resource)
         if resource is None or kind is None or not issubclass(kind, wanted):
             return None
-        if unset := sorted(dagster_internals.variables_of(resource) - os.environ.keys()):
+        if unset := sorted(_variables_of(resource) - os.environ.keys()):
             raise ConfigurationError(
                 f"resource {key!r} takes its settings from the environment variable {unset[0]!r}, which is not set",
                 remedy="set it, or write it into the file .env of the working directory",
@@ -259,6 +259,22 @@ def is_dynamic(definition: dg.PartitionsDefinition[Any]) -> bool:
     if isinstance(definition, dg.MultiPartitionsDefinition):
         return any(is_dynamic(one.partitions_def) for one in definition.partitions_defs)
     return isinstance(definition, dg.DynamicPartitionsDefinition)
+
+
+def _variables_of(resource: dg.ResourceDefinition) -> frozenset[str]:
+    """The environment variables that the settings of a resource name."""
+    schema: Any = resource.config_schema
+    due = [schema.default_value] if schema.default_provided else []
+    found: set[str] = set()
+    while due:
+        one = due.pop()
+        if isinstance(one, Mapping) and set(one) == {"env"} and isinstance(one["env"], str):
+            found.add(one["env"])
+        elif isinstance(one, Mapping):
+            due += one.values()
+        elif isinstance(one, list | tuple):
+            due += one
+    return frozenset(found)
 
 
 def _store(manager: Manager) -> DuckDBStore:

@@ -299,7 +299,6 @@ def test_a_configured_resource_tells_its_class_and_settings_without_being_set_up
     resource = dg.Definitions(resources={"io": manager}).get_repository_def().get_top_level_resources()["io"]
     assert dagster_internals.configured_class(resource) is FencedPartitionIOManager
     assert dagster_internals.configured_class(dg.ResourceDefinition.hardcoded_resource(1)) is None
-    assert dagster_internals.variables_of(resource) == {"SHOP_DB"}
     monkeypatch.setenv("SHOP_DB", "/data/shop.duckdb")
     made = FencedPartitionIOManager(**dagster_internals.configured_values(resource))
     assert (made.database, made.schema_, made.connection_config) == ("/data/shop.duckdb", "s", {"threads": 1})
