@@ -530,6 +530,43 @@ def test_what_a_star_import_brings_and_what_changes_a_module_count(tmp_path, mon
     assert of(10) == of(11)
 
 
+def test_which_of_two_helpers_of_one_name_is_meant_counts(tmp_path, monkeypatch):
+    assets = """
+        from {package} import eur, usd
+        from {package}.CHOSEN import convert
+        def made(x): return eur.convert(x), usd.convert(x), last(x)
+        def last(x): return convert(x)
+    """
+    found = [
+        in_a_package(
+            tmp_path,
+            monkeypatch,
+            f"chosen_{one}",
+            assets=assets.replace("CHOSEN", one),
+            eur="def convert(x): return x",
+            usd="def convert(x): return -x",
+        )
+        for one in ("eur", "usd")
+    ]
+    assert found[0] != found[1]
+
+
+def test_on_what_it_depends_that_a_name_is_bound_counts(tmp_path, monkeypatch):
+    assets = """
+        import sys
+        if sys.maxsize > LIMIT:
+            RATE = max
+        else:
+            RATE = min
+        def made(x): return RATE(x, 1)
+    """
+    found = {
+        in_a_package(tmp_path, monkeypatch, f"bound_{number}", assets=assets.replace("LIMIT", str(number)))
+        for number in range(2)
+    }
+    assert len(found) == 2
+
+
 def test_decorators_that_make_an_asset_do_not_count_on_what_is_called_either(tmp_path, monkeypatch):
     def of(number, decorator, result=1):
         assets = f"""
