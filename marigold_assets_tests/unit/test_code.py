@@ -259,7 +259,7 @@ def test_modules_beside_the_definitions_count_and_installed_ones_do_not(flat):
 
 def test_of_a_great_many_definitions_all_count(tmp_path, monkeypatch):
     def of(name, changed):
-        steps = [f"def step{n}():\n    return {n == changed} or step{n + 1}()" for n in range(2_000)]
+        steps = [f"def step{n}():\n    return {n == changed} or step{n + 1}()" for n in range(1_200)]
         (tmp_path / f"{name}.py").write_text("\n".join(steps))
         monkeypatch.syspath_prepend(str(tmp_path))
         importlib.invalidate_caches()
@@ -267,7 +267,7 @@ def test_of_a_great_many_definitions_all_count(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
         return code_fingerprint(module.step0)
 
-    assert len({of(f"steps_{changed}", changed) for changed in (None, 900, 1_999)}) == 3
+    assert len({of(f"steps_{changed}", changed) for changed in (None, 600, 1_199)}) == 3
 
 
 SPREAD = {
@@ -522,12 +522,66 @@ def test_what_a_star_import_brings_and_what_changes_a_module_count(tmp_path, mon
             monkeypatch,
             f"star_{number}",
             assets=assets.replace("OPTION", str(given["OPTION"])).replace("CONFIGURED", str(given["CONFIGURED"])),
-            far=f"RATE = {given['RATE']}\ndef near(x): return {given['NEAR']}\n",
+            far=f"RATE = iter([{given['RATE']}])\ndef near(x): return {given['NEAR']}\n",
             settings="options = []\ndef configure(x): options.append(x)\ndef value(): return options\n",
         )
 
     assert len({of(number, **{name: 1}) for number, name in enumerate(texts)} | {of(9)}) == 5
     assert of(10) == of(11)
+
+
+def test_which_of_two_helpers_of_one_name_is_meant_counts(tmp_path, monkeypatch):
+    assets = """
+        from {package} import eur, usd
+        from {package}.CHOSEN import convert
+        def made(x): return eur.convert(x), usd.convert(x), last(x)
+        def last(x): return convert(x)
+    """
+    found = [
+        in_a_package(
+            tmp_path,
+            monkeypatch,
+            f"chosen_{one}",
+            assets=assets.replace("CHOSEN", one),
+            eur="def convert(x): return x",
+            usd="def convert(x): return -x",
+        )
+        for one in ("eur", "usd")
+    ]
+    assert found[0] != found[1]
+
+
+def test_on_what_it_depends_that_a_name_is_bound_counts(tmp_path, monkeypatch):
+    assets = """
+        import sys
+        if sys.maxsize > LIMIT:
+            RATE = max
+        else:
+            RATE = min
+        def made(x): return RATE(x, 1)
+    """
+    found = {
+        in_a_package(tmp_path, monkeypatch, f"bound_{number}", assets=assets.replace("LIMIT", str(number)))
+        for number in range(2)
+    }
+    assert len(found) == 2
+
+
+def test_decorators_that_make_an_asset_do_not_count_on_what_is_called_either(tmp_path, monkeypatch):
+    def of(number, decorator, result=1):
+        assets = f"""
+            import dagster as dg
+            from marigold_assets import partitioned_asset
+            {decorator}
+            def other(): return {result}
+            def made(x): return other()
+        """
+        return in_a_package(tmp_path, monkeypatch, f"called_{number}", assets=assets)
+
+    same = ["", "@dg.asset", "@dg.asset(metadata={'a': 1})", "@dg.asset(metadata={'a': 2}, code_version='3')"]
+    found = {of(number, decorator) for number, decorator in enumerate(same)}
+    assert len(found) == 1
+    assert of("changed", "@dg.asset", 2) not in found
 
 
 def test_defaults_of_a_function_that_a_factory_makes_count_by_their_values():
