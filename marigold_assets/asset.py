@@ -29,8 +29,18 @@ class PartitionedAssetsDefinition(dg.AssetsDefinition):
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call the decorated function with frames of your own."""
+        return inspect.unwrap(self._computed)(*args, **kwargs)
+
+    @property
+    def code(self) -> LoadedCode:
+        """The code of the function, as it was loaded."""
+        found: LoadedCode = self._computed.code
+        return found
+
+    @property
+    def _computed(self) -> Any:
         computed: Any = self.op.compute_fn
-        return inspect.unwrap(computed.decorated_fn)(*args, **kwargs)
+        return computed.decorated_fn
 
 
 def partitioned_asset(
@@ -298,6 +308,7 @@ def _compute_function(recipe: Recipe, signature: Signature) -> Callable[..., Any
     compute.__doc__ = recipe.function.__doc__
     compute.__module__ = recipe.function.__module__
     compute.__wrapped__ = recipe.function  # type: ignore[attr-defined]
+    compute.code = recipe.code  # type: ignore[attr-defined]
     seen = dagster_signature(config)
     compute.__signature__ = seen  # type: ignore[attr-defined]
     compute.__annotations__ = {name: parameter.annotation for name, parameter in seen.parameters.items()}

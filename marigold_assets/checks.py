@@ -8,9 +8,11 @@ from typing import Any
 import dagster as dg
 
 from marigold_assets import partitions, versions
+from marigold_assets.asset import PartitionedAssetsDefinition
 from marigold_assets.attempt import owner_of
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.io_manager import FencedPartitionIOManager
+from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Mixture
 from marigold_assets.model import LedgerEntry
 from marigold_assets.uniformity import Subject, mixture_of, remedy, said_of_accepted, said_of_odd
@@ -80,12 +82,19 @@ def _judged(
     heads = manager.store.heads(table)
     known: dict[str | None, LedgerEntry] = {key: heads[key] for key in keys if key in heads}
     changes = partitions.column_changes(spec.metadata, Where(asset=owner, table=str(table)))
-    subject = Subject(table=table, owner=owner, code_version=spec.code_version, changes=changes)
+    fingerprint = asset.code.fingerprint if isinstance(asset, PartitionedAssetsDefinition) else None
+    subject = Subject(
+        table=table,
+        owner=owner,
+        code=Code(version=spec.code_version, fingerprint=fingerprint),
+        changes=changes,
+        takes_ranges=partitions.takes_ranges(asset.backfill_policy),
+    )
     found = mixture_of(manager.store, subject, keys, known, columns)
     shown = versions.stretches(keys, known)[:_MOST_SHOWN]
     return dg.AssetCheckResult(
         passed=not found.odd,
-        description=_described(owner, found),
+        description=_described(subject, found),
         metadata={
             "marigold/definitions": dg.MetadataValue.table([_record(one) for one in shown]),
             "marigold/partitions": len(known),
@@ -95,12 +104,12 @@ def _judged(
     )
 
 
-def _described(owner: str, found: Mixture) -> str:
+def _described(subject: Subject, found: Mixture) -> str:
     if found.wanted is None:
         return "the ledger knows no partition of it"
     accepted = f"; {said_of_accepted(found)}" if found.accepted else ""
     if found.odd:
-        return f"{said_of_odd(found)}. Remedy: {remedy(owner, found)}{accepted}"
+        return f"{said_of_odd(found)}. Remedy: {remedy(subject, found)}{accepted}"
     rest = "; others differ in no column that counts" if len(found.definitions) > 1 and not found.accepted else ""
     return f"all under {found.wanted}{rest}{accepted}"
 

@@ -72,12 +72,12 @@ def upstream_node(context: dg.AssetExecutionContext, key: dg.AssetKey) -> BaseAs
     return graph.get(key) if graph.has(key) else None
 
 
-def code_version_of_input(context: dg.InputContext) -> str | None:
-    """The code version that the asset declares that an input loads, as far as the running job knows it."""
+def node_of_input(context: dg.InputContext) -> BaseAssetNode | None:
+    """What the running job knows of the asset that an input loads, or ``None`` if it knows nothing."""
     if not context.has_asset_key or context._step_context is None:
         return None
     graph = context.step_context.job_def.asset_layer.asset_graph
-    return graph.get(context.asset_key).code_version if graph.has(context.asset_key) else None
+    return graph.get(context.asset_key) if graph.has(context.asset_key) else None
 
 
 def io_manager_key_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> str | None:

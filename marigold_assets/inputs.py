@@ -19,6 +19,7 @@ from marigold_assets.model import InputPartition, PartitionSlice, Place, TableNa
 from marigold_assets.stores.base import PartitionStore, Read
 from marigold_assets.stores.duckdb import KeptDuckDBStore
 from marigold_assets.stores.inputs import nothing
+from marigold_assets.uniformity import Subject, subject_of
 from marigold_assets.windows import Windows
 
 ALLOW_MISSING = "marigold/allow_missing"
@@ -59,7 +60,6 @@ class Source:
     Attributes:
         key: The asset.
         owner: The asset as the ledger names it.
-        code_version: The version that its present code declares, if that is known.
         is_own: Whether it is the past of the asset that is being built.
         has_ledger: Whether a ledger knows what its partitions hold.
         is_local: Whether it lies in the database of the asset that is being built.
@@ -92,7 +92,6 @@ class Source:
         self._node = dagster_internals.upstream_node(context, key)
         self.metadata: Mapping[str, Any] = self._node.metadata if self._node is not None else {}
         self.partitions_def = self._node.partitions_def if self._node is not None else None
-        self.code_version = self._node.code_version if self._node is not None else None
         self.manager = self._manager(manager)
         self.has_ledger = isinstance(self.manager, FencedPartitionIOManager)
         self.is_local = self.has_ledger and _same_file(self.manager, manager)
@@ -106,6 +105,11 @@ class Source:
         """Its table, where it is one of the database."""
         schema = self.manager.schema_ if isinstance(self.manager, FencedPartitionIOManager) else None
         return partitions.table_of_asset(self.key, self.metadata, schema)
+
+    @cached_property
+    def subject(self) -> Subject:
+        """It as a table whose versions are looked at."""
+        return subject_of(self._node, self.table, self.owner)
 
     @property
     def where(self) -> Where:

@@ -26,7 +26,7 @@ from marigold_assets.attempt import (
 from marigold_assets.errors import ConfigurationError, UnsupportedTypeError, Where
 from marigold_assets.model import Attempt, Claim, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
 from marigold_assets.stores.duckdb import DuckDBStore
-from marigold_assets.uniformity import UNIFORM, Subject, refuse_mixture
+from marigold_assets.uniformity import UNIFORM, refuse_mixture, subject_of
 
 
 class FencedPartitionIOManager(dg.ConfigurableIOManager):
@@ -114,7 +114,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             own_past = slices is not None and (not slices or context.asset_key in assets_of_step())
             if own_past and self.store.columns(table) is None:
                 return frames.empty(kind, where)
-            self._refuse_mixed(context, table, owner, metadata, slices)
+            self._refuse_mixed(context, table, owner, slices)
             loaded = frames.load(self.store, (table, slices, columns), kind, where)
             self._refuse_overwritten(upstream, table, where)
             return loaded
@@ -124,7 +124,6 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         context: dg.InputContext,
         table: TableName,
         owner: str,
-        metadata: Mapping[str, Any],
         slices: Sequence[PartitionSlice] | None,
     ) -> None:
         """Refuse partitions that were built under several definitions where the input is needed under one."""
@@ -132,12 +131,7 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
         if not own.get(UNIFORM):
             return
         where = Where(asset=owner, table=str(table))
-        subject = Subject(
-            table=table,
-            owner=owner,
-            code_version=dagster_internals.code_version_of_input(context),
-            changes=partitions.column_changes(metadata, where),
-        )
+        subject = subject_of(dagster_internals.node_of_input(context), table, owner)
         keys = None if slices is None else [slice_.partition_key for slice_ in slices]
         warn = context.log.warning if self._attempt is not None else warnings.warn
         refuse_mixture(self.store, subject, keys, own.get("columns"), where=where, warn=warn)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from marigold_assets.fingerprint import Comparison, compare
-from marigold_assets.model import InputPartition, LedgerEntry, Place
+from marigold_assets.model import Definition, InputPartition, LedgerEntry, Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,29 @@ class Code:
         if self.version is None and found.code_fingerprint != self.fingerprint:
             return "other code"
         return None if found.config_hash == self.config_hash else "another config"
+
+    def has_built(self, entry: LedgerEntry) -> bool | None:
+        """Whether code of its version has built what an entry tells of, whatever the config; ``None``: nobody knows."""
+        found = entry.provenance
+        if self.version is not None or found.code_version is not None:
+            return found.code_version == self.version
+        if self.fingerprint is None or found.code_fingerprint is None:
+            return None
+        return found.code_fingerprint == self.fingerprint
+
+    def would_build(self, entry: LedgerEntry) -> Definition:
+        """The definition under which it would build that again, with the config that it was built with."""
+        return Definition(
+            code_version=self.version,
+            code_fingerprint=self.fingerprint if self.version is None else None,
+            config_hash=entry.provenance.config_hash,
+        )
+
+    def is_of(self, definition: Definition) -> bool:
+        """Whether a definition is one of its version."""
+        if self.version is not None or definition.code_version is not None:
+            return definition.code_version == self.version
+        return self.fingerprint is not None and definition.code_fingerprint == self.fingerprint
 
 
 def same_inputs(recorded: Iterable[InputPartition], present: Iterable[InputPartition], *, unknown: bool) -> bool:

@@ -14,9 +14,9 @@ import dagster as dg
 from marigold_assets import dagster_internals, partitions
 from marigold_assets.asset import PartitionedAssetsDefinition
 from marigold_assets.attempt import owner_of
-from marigold_assets.code import code_fingerprint
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.io_manager import FencedPartitionIOManager
+from marigold_assets.lineage import Code
 from marigold_assets.loading import Loaded, Loader, LocationOptions, environment
 from marigold_assets.model import TableName
 from marigold_assets.resource import FencedPartitionResource
@@ -77,8 +77,7 @@ class LocatedAsset:
     @property
     def takes_ranges(self) -> bool:
         """Whether one run builds a range of partitions, so that Dagster's command line can do that without a daemon."""
-        policy = self.definition.backfill_policy
-        return policy is not None and policy.max_partitions_per_run is None
+        return partitions.takes_ranges(self.definition.backfill_policy)
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -91,11 +90,16 @@ class LocatedAsset:
     def _is_ours(self) -> bool:
         return isinstance(self.definition, PartitionedAssetsDefinition)
 
+    @property
+    def code(self) -> Code:
+        """Its present code, as the ledger would record it."""
+        return Code(version=self.spec.code_version, fingerprint=self.code_fingerprint)
+
     @cached_property
     def code_fingerprint(self) -> str | None:
         """What the present code is, as the ledger records it; ``None`` for assets of which it records nothing."""
-        function = self.function
-        return code_fingerprint(function) if function is not None and self._is_ours else None
+        made = self.definition
+        return made.code.fingerprint if isinstance(made, PartitionedAssetsDefinition) else None
 
     @cached_property
     def manager(self) -> Manager:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 
 from marigold_assets.fingerprint import Comparison, compare
+from marigold_assets.lineage import Code
 from marigold_assets.model import Acceptance, Definition, InputPartition, LedgerEntry
 from marigold_assets.versions import Stretch, definitions, stretches
 
@@ -79,10 +80,11 @@ def mixture(
     keys: Sequence[str | None],
     heads: Mapping[str | None, LedgerEntry],
     *,
-    present: str | None,
+    present: Code | None,
     now: datetime,
     acceptances: Iterable[Acceptance] = (),
     changes: Changes | None = None,
+    content: Sequence[ContentChange] = (),
     columns: Collection[str] | None = None,
 ) -> Mixture:
     """Which partitions are odd.
@@ -90,20 +92,21 @@ def mixture(
     Args:
         keys: The partitions in the order of their definition; those that were never built are left out.
         heads: Their newest ledger entries.
-        present: The code version of the present code, if it is known: if it has built any, its definition is the one
-            wanted, and otherwise that of most partitions.
+        present: The present code, if it is known: if it has built any, its definition is the one wanted, and otherwise
+            that of most partitions.
         now: When (aware): what was accepted may have ended.
         acceptances: What was accepted, in the order in which it was recorded.
         changes: What is declared of code versions.
+        content: What really changed: a column that did so counts, whatever is declared.
         columns: The columns that count; ``None``: all.
     """
     built = {key: heads[key] for key in keys if key in heads}
     found = definitions(built)
-    of_present = (one for one in found if present is not None and one.code_version == present)
+    of_present = (one for one in found if present is not None and present.is_of(one))
     wanted = next(of_present, next(iter(found), None))
     if wanted is None:
         return Mixture(wanted=None)
-    others = {one: difference(one, wanted, changes or {}) for one in found if one != wanted}
+    others = {one: _in_fact(one, wanted, changes or {}, content) for one in found if one != wanted}
     differing = {one: how for one, how in others.items() if how.touches(columns)}
     standing = _standing(acceptances, now)
     odd: list[Stretch] = []
@@ -124,6 +127,15 @@ def mixture(
         acceptances=_told_apart(used),
         difference=_together(differing[one.definition] for one in odd if one.definition is not None),
     )
+
+
+def _in_fact(one: Definition, wanted: Definition, changes: Changes, content: Iterable[ContentChange]) -> Difference:
+    """In which columns two definitions differ, by what is declared and by what was seen to change."""
+    declared = difference(one, wanted, changes)
+    if declared.columns is None:
+        return declared
+    seen = [set(change.columns) for change in content if {change.before, change.after} == {one, wanted}]
+    return Difference(columns=declared.columns.union(*seen))
 
 
 def _standing(acceptances: Iterable[Acceptance], now: datetime) -> dict[tuple[str | None, Definition], Acceptance]:
@@ -227,6 +239,27 @@ def content_changes(entries: Iterable[LedgerEntry]) -> tuple[ContentChange, ...]
         if pair[0] != pair[1] and compare(before.content_hash, entry.content_hash) is not Comparison.UNKNOWN:
             compared[pair].append((before, entry))
     return tuple(_content_change(pair, found) for pair, found in compared.items())
+
+
+def contradictions(found: Iterable[ContentChange], changes: Changes) -> tuple[ContentChange, ...]:
+    """What really changed although it is declared that it does not.
+
+    Args:
+        found: What really changed.
+        changes: What is declared of code versions.
+
+    Returns:
+        The same, with no other columns than those.
+    """
+    told = []
+    for one in found:
+        declared = difference(one.before, one.after, changes).columns
+        if declared is None:
+            continue
+        columns = {name: count for name, count in one.columns.items() if name not in declared}
+        if columns or (one.moved and not declared):
+            told.append(replace(one, columns=columns))
+    return tuple(told)
 
 
 def _content_change(

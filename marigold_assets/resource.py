@@ -35,7 +35,7 @@ from marigold_assets.model import (
     derive_swap_id,
 )
 from marigold_assets.stores.duckdb import DuckDBStore
-from marigold_assets.uniformity import Subject, refuse_mixture
+from marigold_assets.uniformity import refuse_mixture, subject_of
 
 
 class FencedPartitionResource(DuckDBResource):
@@ -203,14 +203,8 @@ class FencedPartitionResource(DuckDBResource):
         slices: Sequence[PartitionSlice] | None,
         columns: Sequence[str] | None,
     ) -> None:
-        node = dagster_internals.upstream_node(context, key)
         where = Where(asset=owner_of(key), table=str(table))
-        subject = Subject(
-            table=table,
-            owner=owner_of(key),
-            code_version=None if node is None else node.code_version,
-            changes=partitions.column_changes({} if node is None else node.metadata, where),
-        )
+        subject = subject_of(dagster_internals.upstream_node(context, key), table, owner_of(key))
         read = None if slices is None else [slice_.partition_key for slice_ in slices]
         refuse_mixture(self.store, subject, read, columns, where=where, warn=context.log.warning)
 

@@ -17,7 +17,7 @@ from marigold_assets.lineage import Code
 from marigold_assets.model import Claim, PartitionSlice, Provenance, SwapOptions
 from marigold_assets.recipe import Choices, Recipe
 from marigold_assets.stores.base import PartitionStore
-from marigold_assets.uniformity import Subject, refuse_mixture
+from marigold_assets.uniformity import refuse_mixture
 from marigold_assets.windows import Windows
 
 _REMEMBERED = 1_024  # partitions whose slices are kept at hand
@@ -143,13 +143,11 @@ class Target:
         for source in sources:
             if source.input is None or not source.input.uniform or not source.has_ledger:
                 continue
-            changes = partitions.column_changes(source.metadata, source.where)
-            subject = Subject(table=source.table, owner=source.owner, code_version=source.code_version, changes=changes)
             of_source = store if source.is_local else source.manager.store
             for key in keys:
                 read = [slice_.partition_key for slice_ in source.slices(key)]
                 where = self.slice_of(key).where
-                refuse_mixture(of_source, subject, read, source.input.columns, where=where, warn=self._warn_once)
+                refuse_mixture(of_source, source.subject, read, source.input.columns, where=where, warn=self._warn_once)
 
     def warn(self, text: str, key: str | None = None) -> None:
         """Warn of something in the run's log."""

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from marigold_assets import mixtures
+from marigold_assets import mixtures, partitions, versions
 from marigold_assets.errors import MixedVersionsError, Where
+from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Changes, Mixture
 from marigold_assets.model import Acceptance, LedgerEntry, TableName
 from marigold_assets.stores.base import PartitionStore
@@ -26,14 +28,37 @@ class Subject:
     Attributes:
         table: The table.
         owner: Its asset, as users see the key.
-        code_version: The version that its present code declares, if any.
+        code: Its present code, as far as that is known.
         changes: What it declares of its code versions.
+        takes_ranges: Whether one run builds a range of it, so that Dagster's command line can do that.
     """
 
     table: TableName
     owner: str
-    code_version: str | None
+    code: Code | None
     changes: Changes
+    takes_ranges: bool
+
+
+def subject_of(node: Any, table: TableName, owner: str) -> Subject:
+    """An asset that is read, as the running job knows it.
+
+    Args:
+        node: What that knows of it (see :func:`marigold_assets.dagster_internals.upstream_node`), if anything.
+        table: Its table.
+        owner: Its key, as users see it.
+
+    Raises:
+        ConfigurationError: What it declares of its code versions makes no sense.
+    """
+    metadata = {} if node is None else node.metadata
+    return Subject(
+        table=table,
+        owner=owner,
+        code=None if node is None else Code(version=node.code_version, fingerprint=None),
+        changes=partitions.column_changes(metadata, Where(asset=owner, table=str(table))),
+        takes_ranges=node is not None and partitions.takes_ranges(node.backfill_policy),
+    )
 
 
 def mixture_of(
@@ -53,15 +78,19 @@ def mixture_of(
         columns: The columns that count; ``None``: all.
     """
     now = datetime.now(UTC)
+    # Only a declaration has some columns not count, and only then has it to be borne out.
+    is_declared = bool(subject.changes) and len(versions.definitions(heads)) > 1
+    content = mixtures.content_changes(store.ledger(subject.table)) if is_declared else ()
 
     def judged(acceptances: Iterable[Acceptance]) -> Mixture:
         return mixtures.mixture(
             keys,
             heads,
-            present=subject.code_version,
+            present=subject.code,
             now=now,
             acceptances=acceptances,
             changes=subject.changes,
+            content=content,
             columns=columns,
         )
 
@@ -99,7 +128,7 @@ def refuse_mixture(
         return
     raise MixedVersionsError(
         f"input {subject.owner} is needed under one definition, but {said_of_odd(found)}",
-        remedy=remedy(subject.owner, found),
+        remedy=remedy(subject, found),
         **where,
     )
 
@@ -122,13 +151,34 @@ def said_of_accepted(found: Mixture) -> str:
     return f"{what} {'is' if count == 1 else 'are'} accepted: {_ranges(found.accepted)}, {by}{more}"
 
 
-def remedy(owner: str, found: Mixture) -> str:
-    """The commands that rebuild the odd partitions, or accept them."""
-    name = shlex.quote(owner)
-    spans = [shlex.quote(f"{one.keys[0]}...{one.keys[-1]}") for one in found.odd[:_MOST_SHOWN]]
-    rebuild = "; ".join(f"dagster asset materialize --select {name} --partition-range {span}" for span in spans)
-    accept = f"marigold versions accept {name} --range {spans[0]} --reason ..."
-    return f"rebuild them from the asset's page, or by {rebuild}; or accept them as they are: {accept}"
+def remedy(subject: Subject, found: Mixture) -> str:
+    """How the odd partitions are rebuilt, or accepted."""
+    some = [one.keys for one in found.odd[:_MOST_SHOWN]]
+    commands = [rebuild_command(subject.owner, keys, takes_ranges=subject.takes_ranges) for keys in some]
+    known = "; ".join(command for command in commands if command is not None)
+    by_command = f", or by {known}" if known else ""
+    span = shlex.quote(f"{some[0][0]}...{some[0][-1]}")
+    accept = f"marigold versions accept {shlex.quote(subject.owner)} --range {span} --reason ..."
+    return f"rebuild them by a backfill from the asset's page{by_command}; or accept them as they are: {accept}"
+
+
+def rebuild_command(
+    owner: str, keys: Sequence[str | None], *, takes_ranges: bool, arguments: Sequence[str] = ()
+) -> str | None:
+    """The command that builds partitions that follow each other again; ``None`` where only a backfill does.
+
+    Args:
+        owner: The asset, as users see its key.
+        keys: The partitions.
+        takes_ranges: Whether one run builds a range of it.
+        arguments: What names its code location.
+    """
+    command = ["dagster", "asset", "materialize", *arguments, "--select", owner]
+    if keys[0] is None:
+        return shlex.join(command)
+    if len(keys) == 1:
+        return shlex.join([*command, "--partition", str(keys[0])])
+    return shlex.join([*command, "--partition-range", f"{keys[0]}...{keys[-1]}"]) if takes_ranges else None
 
 
 def _ranges(stretches: Sequence[Stretch]) -> str:

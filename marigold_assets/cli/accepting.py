@@ -119,7 +119,7 @@ class _Choice:
         found = mixtures.mixture(
             self.keys,
             self.heads,
-            present=self._asset.spec.code_version,
+            present=self._asset.code,
             now=self._now,
             acceptances=self._asset.store.acceptances(self._asset.table),
             changes=changes_of(self._asset),

@@ -23,32 +23,33 @@ def dumps(found: Mapping[str, Any]) -> str:
 
 def of_survey(report: Survey) -> dict[str, Any]:
     """The report about an asset."""
-    subject = report.subject
+    evidence = report.evidence
     return {
-        "asset": subject.owner,
-        "table": {"schema": subject.table.schema, "name": subject.table.name},
+        "asset": evidence.owner,
+        "table": {"schema": evidence.table.schema, "name": evidence.table.name},
         "time": time(report.now),
         "is_well": report.is_well,
-        "code": {"version": subject.present.version, "fingerprint": subject.present.fingerprint},
+        "code": {"version": evidence.present.version, "fingerprint": evidence.present.fingerprint},
         "partitions": {
-            "defined": len(subject.keys),
+            "defined": len(evidence.keys),
             "built": report.built,
-            "not_built": len(subject.keys) - report.built,
+            "not_built": len(evidence.keys) - report.built,
             "retired": sum(len(one.keys) for one in report.retired),
         },
         "rows": report.row_count,
         "stretches": [_written(one) for one in report.written],
         "retired": [_written(one) for one in report.retired],
         "code_stale": [_code_stale(one) for one in report.code_stale],
-        "other_code_same_version": _runs(report.other_code, subject.keys),
-        "code_unknown": _runs(report.code_unknown, subject.keys),
+        "other_code_same_version": _runs(report.other_code, evidence.keys),
+        "code_unknown": _runs(report.code_unknown, evidence.keys),
         "stale": [_stale(one) for one in report.stale],
-        "unknown_inputs": [{"asset": owner, "reason": why} for owner, why in subject.unknown.items()],
-        "unrecorded_inputs": _runs(report.unrecorded, subject.keys),
+        "unknown_inputs": [{"asset": owner, "reason": why} for owner, why in evidence.unknown.items()],
+        "unrecorded_inputs": _runs(report.unrecorded, evidence.keys),
         "event_log": _event_log(report),
         "mixture": _mixture(report.mixture),
         "column_changes": [_content(one) for one in report.content],
-        "notes": list(subject.notes),
+        "contradicted": [_content(one) for one in report.contradicted],
+        "notes": list(evidence.notes),
     }
 
 
@@ -142,9 +143,9 @@ def _place(place: Place) -> dict[str, Any]:
 
 
 def _event_log(report: Survey) -> dict[str, Any]:
-    found, keys = report.disagreement, report.subject.keys
+    found, keys = report.disagreement, report.evidence.keys
     if found is None:
-        return {"compared": False, "reason": report.subject.no_events}
+        return {"compared": False, "reason": report.evidence.no_events}
     return {
         "compared": True,
         "reason": None,

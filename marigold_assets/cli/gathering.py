@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from marigold_assets import dagster_internals, partitions
-from marigold_assets.cli.survey import Events, Key, Present, Subject, is_mixed
+from marigold_assets.cli.survey import Events, Evidence, Key, is_mixed
 from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
 from marigold_assets.mixtures import Changes
@@ -38,7 +38,7 @@ def event_log() -> Any:
     return dagster_internals.event_storage(Path(home))
 
 
-def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] = ()) -> Subject:
+def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] = ()) -> Evidence:
     """Look at everything that a report tells.
 
     Args:
@@ -56,21 +56,19 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] =
     heads = asset.store.heads(asset.table)
     keys, notes = _keys(asset, heads, storage)
     related, unknown = _related(location, asset, heads)
-    present = Present(version=asset.spec.code_version, fingerprint=asset.code_fingerprint)
-    changes = changes_of(asset)
-    differs = any(not present.has_built(entry) for entry in heads.values())
-    return Subject(
+    differs = any(not asset.code.has_built(entry) for entry in heads.values())
+    return Evidence(
         owner=asset.owner,
         table=asset.table,
         keys=keys,
         heads=heads,
-        history=asset.store.ledger(asset.table) if is_mixed(keys, heads) and not changes else (),
+        history=asset.store.ledger(asset.table) if is_mixed(keys, heads) else (),
         related=related,
         unknown=unknown,
         reads=any(one.asset_key != asset.key for one in asset.spec.deps),
         acceptances=asset.store.acceptances(asset.table) if differs or is_mixed(keys, heads) else (),
-        present=present,
-        changes=changes,
+        present=asset.code,
+        changes=changes_of(asset),
         events=None if storage is None else _events(storage, asset),
         no_events=_NO_HOME if storage is None else None,
         notes=notes,

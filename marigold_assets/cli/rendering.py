@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from marigold_assets.cli.survey import Disagreement, Key, Subject, Survey, Written, consecutive, runs_of, stale_alike
+from marigold_assets.cli.survey import Disagreement, Evidence, Key, Survey, Written, consecutive, runs_of, stale_alike
 from marigold_assets.mixtures import ContentChange
 from marigold_assets.model import Acceptance, Place
+from marigold_assets.uniformity import rebuild_command
 from marigold_assets.versions import Stale
 
 MOST = 20
@@ -64,16 +65,10 @@ def words(one: Acceptance) -> str:
     return f"by {_plain(one.accepted_by)}{until}: {_plain(one.reason)}"
 
 
-def rebuild(subject: Subject, keys: Sequence[Key]) -> str:
+def rebuild(evidence: Evidence, keys: Sequence[Key]) -> str:
     """How to build some partitions again: the command, where there is one that needs no daemon."""
-    command = ["dagster", "asset", "materialize", *subject.arguments, "--select", subject.owner]
-    if keys[0] is None:
-        return shlex.join(command)
-    if len(keys) == 1:
-        return shlex.join([*command, "--partition", keys[0]])
-    if subject.takes_ranges:
-        return shlex.join([*command, "--partition-range", f"{keys[0]}...{keys[-1]}"])
-    return f"start a backfill of {shown(keys[0])}...{shown(keys[-1])} from the page of the asset"
+    command = rebuild_command(evidence.owner, keys, takes_ranges=evidence.takes_ranges, arguments=evidence.arguments)
+    return command or f"start a backfill of {shown(keys[0])}...{shown(keys[-1])} from the page of the asset"
 
 
 def render(report: Survey, *, to: Console, most: int | None = MOST) -> None:
@@ -116,7 +111,7 @@ def render_acceptances(
 
 class _Page:
     def __init__(self, report: Survey, to: Console, most: int | None) -> None:
-        self._report, self._subject, self._to, self._most = report, report.subject, to, most
+        self._report, self._evidence, self._to, self._most = report, report.evidence, to, most
 
     def show(self) -> None:
         self._head()
@@ -127,7 +122,7 @@ class _Page:
         self._code()
         self._inputs()
         self._events()
-        for note in self._subject.notes:
+        for note in self._evidence.notes:
             self._line(f"Note: {note}.")
 
     def _line(self, text: str = "", style: str = "") -> None:
@@ -148,13 +143,13 @@ class _Page:
             self._line(f"  … and {len(lines) - most:,} more; --all shows them")
 
     def _head(self) -> None:
-        present = self._subject.present
-        self._line(f"{self._subject.owner} (table {self._subject.table})", "bold")
+        present = self._evidence.present
+        self._line(f"{self._evidence.owner} (table {self._evidence.table})", "bold")
         version = "not declared" if present.version is None else present.version
         self._line(f"Code version now: {_plain(version)}" + (f", {present.fingerprint}" if present.fingerprint else ""))
-        missing = len(self._subject.keys) - self._report.built
+        missing = len(self._evidence.keys) - self._report.built
         self._line(
-            f"{counted(len(self._subject.keys))}: {self._report.built:,} built, {missing:,} not built;"
+            f"{counted(len(self._evidence.keys))}: {self._report.built:,} built, {missing:,} not built;"
             f" {counted(self._report.row_count, 'row')}"
         )
 
@@ -190,16 +185,17 @@ class _Page:
             self._lines([f"{shown_range(one.keys)}: {_plain(str(one.definition))}" for one in found.odd])
             self._remedies([one.keys for one in found.odd], may_accept=True)
         self._lines([_content(one) for one in self._report.content])
+        self._lines([f"not as marigold/column_versions declares: {_content(one)}" for one in self._report.contradicted])
 
     def _remedies(self, runs: Sequence[Sequence[Key]], *, may_accept: bool = False, after: str = "") -> None:
         """The commands that rebuild what is wrong, as far as they are few."""
-        built = [run for run in runs if set(run) <= set(self._subject.keys)]
+        built = [run for run in runs if set(run) <= set(self._evidence.keys)]
         if not built:
             return
         more = f", and so on for {len(built) - 1} more" if len(built) > 1 else ""
-        accept = ["marigold", "versions", "accept", *self._subject.options, self._subject.owner, "--all-odd"]
+        accept = ["marigold", "versions", "accept", *self._evidence.options, self._evidence.owner, "--all-odd"]
         other = f"; or accept them: {shlex.join(accept)} --reason ..." if may_accept else ""
-        self._line(f"  Remedy: {after}{rebuild(self._subject, built[0])}{more}{other}")
+        self._line(f"  Remedy: {after}{rebuild(self._evidence, built[0])}{more}{other}")
 
     def _code(self) -> None:
         found = self._report.code_stale
@@ -223,36 +219,36 @@ class _Page:
         ):
             if keys:
                 self._line(f"  {counted(len(keys))} {what}:")
-                self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._subject.keys)])
+                self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._evidence.keys)])
 
     def _inputs(self) -> None:
         stale = self._report.stale
         verdict = f"{counted(len(stale))} built from what has changed since" if stale else "none has changed since"
-        if not self._subject.related or not self._report.built:
+        if not self._evidence.related or not self._report.built:
             verdict = "nothing is built"
         elif len(self._report.unrecorded) == self._report.built:
             verdict = "not recorded: nothing can be said of them"
         self._section("Inputs", verdict, is_well=not stale)
-        self._lines(list(_stale_lines(stale, self._subject.keys)))
-        above = {one.because[0] for one in stale if one.depth > 1} - {self._subject.owner}
-        runs = consecutive([one.partition_key for one in stale], self._subject.keys)
+        self._lines(list(_stale_lines(stale, self._evidence.keys)))
+        above = {one.because[0] for one in stale if one.depth > 1} - {self._evidence.owner}
+        runs = consecutive([one.partition_key for one in stale], self._evidence.keys)
         self._remedies(runs, after="".join(f"after what is stale of {name}: " for name in sorted(above)))
         if self._report.unrecorded:
             self._line(f"  {counted(len(self._report.unrecorded))} whose inputs are not recorded:")
-            self._lines([f"  {shown_range(run)}" for run in consecutive(self._report.unrecorded, self._subject.keys)])
-        self._lines([f"nothing is known of {owner}: {why}" for owner, why in self._subject.unknown.items()])
+            self._lines([f"  {shown_range(run)}" for run in consecutive(self._report.unrecorded, self._evidence.keys)])
+        self._lines([f"nothing is known of {owner}: {why}" for owner, why in self._evidence.unknown.items()])
 
     def _events(self) -> None:
         found = self._report.disagreement
         if found is None:
-            self._section("Event log", f"not compared: {self._subject.no_events}", is_well=True)
+            self._section("Event log", f"not compared: {self._evidence.no_events}", is_well=True)
             return
         verdict = "does not agree with the ledger" if found.counts else "agrees with the ledger"
         self._section("Event log", verdict, is_well=not found.counts)
         for keys, what, remedy in _disagreements(found):
             if keys:
                 self._line(f"  {counted(len(keys))}: {what}")
-                self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._subject.keys)])
+                self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._evidence.keys)])
                 if remedy:
                     self._line(f"    Remedy: {remedy}")
 

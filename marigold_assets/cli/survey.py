@@ -8,41 +8,13 @@ from datetime import datetime
 from itertools import groupby
 
 from marigold_assets import mixtures, versions
+from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Changes, ContentChange, Mixture
 from marigold_assets.model import Acceptance, Definition, LedgerEntry, Place, TableName
 from marigold_assets.versions import Heads, Stale
 
 Key = str | None
 _JOINT, _SINGLE = "mh1s:", "mh1:"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
-    """The code that is loaded now.
-
-    Attributes:
-        version: Its declared version, if any.
-        fingerprint: What it is, where the ledger records that.
-    """
-
-    version: str | None
-    fingerprint: str | None
-
-    def definition(self, entry: LedgerEntry) -> Definition:
-        """The definition that it would build a partition under, with the config that this has now."""
-        undeclared = self.fingerprint if self.version is None else None
-        return Definition(
-            code_version=self.version, code_fingerprint=undeclared, config_hash=entry.provenance.config_hash
-        )
-
-    def has_built(self, entry: LedgerEntry) -> bool | None:
-        """Whether code of its version has built a partition; ``None``: nobody knows."""
-        found = entry.provenance
-        if self.version is not None or found.code_version is not None:
-            return found.code_version == self.version
-        if self.fingerprint is None or found.code_fingerprint is None:
-            return None
-        return found.code_fingerprint == self.fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +31,7 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Evidence:
     """Everything that is known of an asset.
 
     Attributes:
@@ -67,7 +39,7 @@ class Subject:
         table: Its table.
         keys: Its partitions in order; ``[None]`` if it has none.
         heads: The newest ledger entries of its table.
-        history: Its whole ledger, in order; empty where it is not mixed, or its author declares what changes.
+        history: Its whole ledger, in order; empty where it is not mixed.
         related: The heads of everything that it was built from, and its own.
         unknown: Owners of inputs of which nothing is known, with the reason.
         reads: Whether it reads other assets.
@@ -91,7 +63,7 @@ class Subject:
     unknown: Mapping[str, str]
     reads: bool
     acceptances: Sequence[Acceptance]
-    present: Present
+    present: Code
     changes: Changes
     events: Events | None
     no_events: str | None = None
@@ -177,7 +149,7 @@ class Survey:
     """The report.
 
     Attributes:
-        subject: What it is about.
+        evidence: What it is about.
         now: When it was made (aware, UTC).
         written: The partitions that the asset has, in stretches.
         retired: Partitions of the ledger that the asset does not have any more, in stretches.
@@ -189,9 +161,10 @@ class Survey:
         disagreement: Where event log and ledger differ; ``None``: not compared.
         mixture: Which partitions are odd.
         content: Which columns really changed from definition to definition.
+        contradicted: Which of them are declared not to.
     """
 
-    subject: Subject
+    evidence: Evidence
     now: datetime
     written: tuple[Written, ...]
     retired: tuple[Written, ...]
@@ -203,6 +176,7 @@ class Survey:
     disagreement: Disagreement | None
     mixture: Mixture
     content: tuple[ContentChange, ...]
+    contradicted: tuple[ContentChange, ...]
 
     @property
     def built(self) -> int:
@@ -217,7 +191,7 @@ class Survey:
     @property
     def is_well(self) -> bool:
         """Whether nothing is odd, stale or in disagreement, but for what is accepted."""
-        wrong = [self.mixture.odd, [one for one in self.code_stale if one.counts], self.stale]
+        wrong = [self.mixture.odd, self.contradicted, [one for one in self.code_stale if one.counts], self.stale]
         return not any(wrong) and not (self.disagreement is not None and self.disagreement.counts)
 
 
@@ -226,40 +200,43 @@ def is_mixed(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> bool:
     return len({Definition.of(heads[key]) for key in keys if key in heads}) > 1
 
 
-def survey(subject: Subject, *, now: datetime) -> Survey:
+def survey(evidence: Evidence, *, now: datetime) -> Survey:
     """Make the report.
 
     Args:
-        subject: What is known of the asset.
+        evidence: What is known of the asset.
         now: When (aware, UTC).
     """
-    heads, present = subject.heads, subject.present
-    own = set(subject.keys)
+    heads, present = evidence.heads, evidence.present
+    own = set(evidence.keys)
     gone = sorted((key for key in heads if key not in own), key=lambda key: heads[key].position)
-    built = [key for key in subject.keys if key in heads]
-    standing = accepted_by(subject.acceptances, heads, now)
+    built = [key for key in evidence.keys if key in heads]
+    standing = accepted_by(evidence.acceptances, heads, now)
     verdicts = {key: present.has_built(heads[key]) for key in built}
-    found = versions.stale([(subject.owner, key) for key in built], subject.related)
+    found = versions.stale([(evidence.owner, key) for key in built], evidence.related)
+    content = mixtures.content_changes(evidence.history)
     return Survey(
-        subject=subject,
+        evidence=evidence,
         now=now,
-        written=tuple(_written(subject.keys, heads, standing)),
+        written=tuple(_written(evidence.keys, heads, standing)),
         retired=tuple(_written(gone, heads, standing)),
-        code_stale=tuple(_code_stale(subject, [key for key in built if verdicts[key] is False], standing)),
+        code_stale=tuple(_code_stale(evidence, [key for key in built if verdicts[key] is False], standing)),
         other_code=tuple(key for key in built if verdicts[key] and _is_other_code(present, heads[key])),
         code_unknown=tuple(key for key in built if verdicts[key] is None),
         stale=tuple(found.values()),
-        unrecorded=tuple(key for key in built if subject.reads and not heads[key].provenance.inputs),
-        disagreement=None if subject.events is None else _disagreement(subject, subject.events),
+        unrecorded=tuple(key for key in built if evidence.reads and not heads[key].provenance.inputs),
+        disagreement=None if evidence.events is None else _disagreement(evidence, evidence.events),
         mixture=mixtures.mixture(
-            subject.keys,
+            evidence.keys,
             heads,
-            present=present.version,
+            present=present,
             now=now,
-            acceptances=subject.acceptances,
-            changes=subject.changes,
+            acceptances=evidence.acceptances,
+            changes=evidence.changes,
+            content=content,
         ),
-        content=mixtures.content_changes(subject.history),
+        content=content,
+        contradicted=mixtures.contradictions(content, evidence.changes),
     )
 
 
@@ -311,27 +288,27 @@ def _word_of(one: Acceptance | None) -> Hashable:
     return None if one is None else (one.accepted_by, one.accepted_at, one.reason, one.until)
 
 
-def _code_stale(subject: Subject, keys: Sequence[Key], standing: Mapping[Key, Acceptance]) -> Iterator[CodeStale]:
+def _code_stale(evidence: Evidence, keys: Sequence[Key], standing: Mapping[Key, Acceptance]) -> Iterator[CodeStale]:
     def alike(key: Key) -> tuple[Definition, bool]:
-        return Definition.of(subject.heads[key]), key in standing
+        return Definition.of(evidence.heads[key]), key in standing
 
-    for run in consecutive(keys, subject.keys):
+    for run in consecutive(keys, evidence.keys):
         for part in runs_of(run, alike):
             before, accepted = alike(part[0])
-            after = subject.present.definition(subject.heads[part[0]])
-            how = mixtures.difference(before, after, subject.changes)
+            after = evidence.present.would_build(evidence.heads[part[0]])
+            how = mixtures.difference(before, after, evidence.changes)
             yield CodeStale(keys=part, before=before, after=after, accepted=accepted, columns=how.columns)
 
 
-def _is_other_code(present: Present, entry: LedgerEntry) -> bool:
+def _is_other_code(present: Code, entry: LedgerEntry) -> bool:
     found = entry.provenance.code_fingerprint
     return found is not None and present.fingerprint is not None and found != present.fingerprint
 
 
-def _disagreement(subject: Subject, events: Events) -> Disagreement:
+def _disagreement(evidence: Evidence, events: Events) -> Disagreement:
     event_missing, ledger_missing, differing, unknown = [], [], [], []
-    for key in dict.fromkeys([*subject.keys, *subject.heads, *events.materialized]):
-        entry = subject.heads.get(key)
+    for key in dict.fromkeys([*evidence.keys, *evidence.heads, *events.materialized]):
+        entry = evidence.heads.get(key)
         if key not in events.materialized:
             if entry is not None:
                 event_missing.append(key)

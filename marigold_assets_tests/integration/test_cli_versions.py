@@ -292,7 +292,7 @@ def test_partitions_of_several_dimensions(parts, tmp_path):
     keys = [dg.MultiPartitionKey({"shop": "a", "kind": "y"}), dg.MultiPartitionKey({"shop": "b", "kind": "x"})]
     _, report = parts(definition, keys, {"shop": "shop", "kind": "kind"})
     found, text = report(tmp_path)
-    assert (found.built, len(found.subject.keys)) == (2, 4)
+    assert (found.built, len(found.evidence.keys)) == (2, 4)
     assert "y|a" in text
     assert not found.disagreement.counts
     assert found.retired == ()
@@ -301,9 +301,9 @@ def test_partitions_of_several_dimensions(parts, tmp_path):
 def test_dynamic_partitions_with_and_without_an_instance(parts, tmp_path):
     _, report = parts(dg.DynamicPartitionsDefinition(name="names"), ["b", "a"])
     found, _ = report(tmp_path)
-    assert list(found.subject.keys) == ["new", "b", "a"]
+    assert list(found.evidence.keys) == ["new", "b", "a"]
     found, text = report()
-    assert list(found.subject.keys) == ["b", "a"]
+    assert list(found.evidence.keys) == ["b", "a"]
     assert "the partitions are dynamic" in text
 
 

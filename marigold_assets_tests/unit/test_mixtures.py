@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from marigold_assets.mixtures import ColumnChange, content_changes, difference, mixture
+from marigold_assets.lineage import Code
+from marigold_assets.mixtures import ColumnChange, content_changes, contradictions, difference, mixture
 from marigold_assets.model import Acceptance, Definition, TableName
 from marigold_assets_tests.unit.test_versions import START, entry, read
 
@@ -42,7 +43,8 @@ def change(since, *columns):
 
 
 def found(*versions, present=None, **options):
-    return mixture(KEYS, built(*versions), present=present, now=NOW, **options)
+    code = None if present is None else Code(version=present, fingerprint="f")
+    return mixture(KEYS, built(*versions), present=code, now=NOW, **options)
 
 
 def keys_of(stretches):
@@ -66,6 +68,14 @@ def test_what_the_present_code_version_has_built_is_never_odd():
     mixed = found("1", "1", "1", "2", present="2")
     assert keys_of(mixed.odd) == ["d1", "d2", "d3"]
     assert keys_of(found("1", "1", "2", present="3").odd) == ["d3"]
+
+
+def test_where_no_version_is_declared_what_the_present_code_has_built_is_never_odd():
+    of = {key: entry(key, version=None, fingerprint=one) for key, one in zip(KEYS, "aab", strict=False)}
+    mixed = mixture(KEYS, of, present=Code(version=None, fingerprint="b"), now=NOW)
+    assert keys_of(mixed.odd) == ["d1", "d2"]
+    for unknown in (None, Code(version=None, fingerprint=None), Code(version=None, fingerprint="c")):
+        assert keys_of(mixture(KEYS, of, present=unknown, now=NOW).odd) == ["d3"]
 
 
 def test_accepted_partitions_are_not_odd_and_the_acceptance_is_told():
@@ -161,6 +171,20 @@ def test_content_hashes_show_which_columns_a_version_changed():
     assert (str(one.before), str(one.after), one.partitions) == ("1", "2", 1)
     assert one.columns == {"net": 1, "added": 1, "gone": 1}
     assert one.moved == 0
+
+
+def test_a_column_that_really_changed_counts_whatever_is_declared():
+    changes = {"2": change("1", "net")}
+    old, new = history(("1", 1), ("2", 1))
+    entries = [with_columns(old, gross=("a", 0), net=("b", 0)), with_columns(new, gross=("A", 0), net=("B", 0))]
+    content = content_changes(entries)
+    [told] = contradictions(content, changes)
+    assert told.columns == {"gross": 1}
+    assert contradictions(content, {}) == ()
+    assert contradictions(content, {"2": change("1", "net", "gross")}) == ()
+    options = {"present": "2", "changes": changes, "columns": ["gross"]}
+    assert not found("1", "2", **options).odd
+    assert keys_of(found("1", "2", content=content, **options).odd) == ["d1"]
 
 
 def test_values_that_moved_between_rows_are_told():

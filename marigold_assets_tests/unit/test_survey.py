@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from marigold_assets.cli.survey import Events, Present, Subject, consecutive, survey
+from marigold_assets.cli.survey import Events, Evidence, consecutive, survey
+from marigold_assets.lineage import Code
 from marigold_assets.mixtures import ColumnChange
 from marigold_assets.model import (
     Acceptance,
@@ -63,7 +64,7 @@ def acceptance(key, version="1", until=None, by="Nadia"):
 
 def report(*entries, keys=KEYS, present=("1", "f"), related=(), **given):
     heads = {one.partition_key: one for one in entries}
-    subject = Subject(
+    evidence = Evidence(
         **{
             "owner": "t",
             "table": TABLE,
@@ -74,13 +75,13 @@ def report(*entries, keys=KEYS, present=("1", "f"), related=(), **given):
             "unknown": {},
             "reads": False,
             "acceptances": (),
-            "present": Present(version=present[0], fingerprint=present[1]),
+            "present": Code(version=present[0], fingerprint=present[1]),
             "changes": {},
             "events": None,
             **given,
         }
     )
-    return survey(subject, now=NOW)
+    return survey(evidence, now=NOW)
 
 
 def runs(found):
