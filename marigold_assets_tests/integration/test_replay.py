@@ -18,8 +18,9 @@ from marigold_assets import FencedPartitionResource, partitioned_asset
 from marigold_assets.disturbance import Conditions
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.location import CodeLocation
+from marigold_assets.partitions import IMPURE_COLUMNS
 from marigold_assets.proof import Outcome
-from marigold_assets.replay import IMPURE_COLUMNS, replay
+from marigold_assets.replay import replay
 from marigold_assets_tests.integration.conftest import Warehouse
 
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -500,7 +501,7 @@ def test_columns_that_are_said_to_be_impure_are_left_out(warehouse, replayed):
 
 def test_a_column_without_a_reason_is_refused(warehouse, replayed, standard):
     standard(warehouse)
-    with pytest.raises(ConfigurationError, match="every column needs a reason"):
+    with pytest.raises(ConfigurationError, match="a reason for each column"):
         replayed(orders, asset(as_stored, metadata={IMPURE_COLUMNS: {"net": " "}}))
 
 

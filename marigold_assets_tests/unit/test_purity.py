@@ -131,6 +131,7 @@ PURE = {
     "frame by its name": ("import duckdb", "duckdb.sql('SELECT * FROM orders')"),
     "extract": ("", "f'SELECT extract(year FROM day) AS y FROM ({orders})'"),
     "compared": ("", "f'SELECT a IS DISTINCT FROM b AS c FROM ({orders})'"),
+    "an object that answers to anything": ("from polars import col", "orders.select(col('a') + col.b)"),
     "number within": ("", "f'SELECT row_number() OVER (ORDER BY id) AS n FROM ({orders})'"),
 }
 
