@@ -268,14 +268,15 @@ def _shared_generators() -> Iterator[object]:
                 yield value
 
 
+_SEEDS = ("random_state", "seed")
 _METHODS: dict[str, Rule] = {
     "astimezone": Rule(kind=Kind.ZONE, applies=_has_fewer(1, "tz")),
     "to_sql": Rule(kind=Kind.WRITE),
     "write_database": Rule(kind=Kind.WRITE),
-    "sample": Rule(kind=Kind.RANDOM, applies=lambda call: not _is_given(call, "random_state", "seed")),
-    "shuffle": Rule(kind=Kind.RANDOM, applies=lambda call: not _is_given(call, "random_state", "seed")),
+    "sample": Rule(kind=Kind.RANDOM, applies=lambda call: len(call.args) < 2 and not _is_given(call, *_SEEDS, "k")),
+    "shuffle": Rule(kind=Kind.RANDOM, applies=lambda call: not call.args and not _is_given(call, *_SEEDS)),
 }
-"""Methods of frames and of moments that are impure whatever they are called of."""
+"""Methods of frames and of moments that are impure, told from those of generators, which take what they draw from."""
 
 
 def _is_given(call: Call, *keywords: str) -> bool:

@@ -62,9 +62,8 @@ def prove(
     Exits with 0 if every partition tried is identical, 1 if one differs or fails, 2 if that could not be judged.
     """
     from marigold_assets.cli import proof_report
-    from marigold_assets.cli.gathering import event_log
     from marigold_assets.cli.rendering import console
-    from marigold_assets.cli.sampling import Wanted, choose, config_of
+    from marigold_assets.cli.sampling import Wanted, choose, config_of, partitions_store
     from marigold_assets.location import load
     from marigold_assets.proof import Verdict, verdict
     from marigold_assets.replay import impure_columns, refuse_others, replay
@@ -75,7 +74,7 @@ def prove(
         location = load(options, asset)
         found = location.asset(asset)
         refuse_others(found)
-        instance = event_log()
+        instance = partitions_store(location, found)
         sampled = choose(found, wanted, instance)
         replayed = replay(location, found, sampled.keys, instance=instance, config=config_of(config))
     result = verdict(replayed, allow_added=allow_added)
