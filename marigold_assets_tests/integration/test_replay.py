@@ -580,6 +580,7 @@ def test_the_clock_of_SQL_is_shifted_too(warehouse, replayed):
     assert outcomes(replayed(orders, asset(dated)))[0] is Outcome.IDENTICAL
     ahead = Conditions(clock=timedelta(days=400))
     first, *_ = replayed(orders, asset(dated), conditions=ahead)
+    assert (first.outcome, first.reason) == (Outcome.CHANGED, None)
     [column] = first.difference.columns
     assert (column.name, column.smallest) == ("today", "400 days")
 
