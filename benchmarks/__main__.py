@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks import daemon, growth, io_manager, memory, partitioned, swap, versions, writers
+from benchmarks import daemon, growth, io_manager, memory, partitioned, proving, swap, versions, writers
 from benchmarks.measuring import table
 
 _BENCHMARKS = {
@@ -28,6 +28,7 @@ _BENCHMARKS = {
     "daemon": daemon.run,
     "partitioned": partitioned.run,
     "versions": versions.run,
+    "proving": proving.run,
 }
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 
@@ -214,8 +215,19 @@ class Names:
             return found
         if is_generator(value):
             return (Rule(kind=Kind.RANDOM),)
-        top = str(getattr(value, "__name__" if isinstance(value, type(sys)) else "__module__", "") or "")
-        return (Rule(kind=Kind.READ),) if top.partition(".")[0] in _NETWORK else ()
+        module = value.__name__ if isinstance(value, ModuleType) else attribute_of(value, "__module__")
+        return (Rule(kind=Kind.READ),) if str(module).partition(".")[0] in _NETWORK else ()
+
+
+def attribute_of(value: object, name: str) -> Any:
+    """An attribute of a function, method or class; of other objects ``None``: they may have an answer to anything."""
+    is_plain = isinstance(value, FunctionType | MethodType | BuiltinFunctionType | type)
+    return getattr(value, name, None) if is_plain or "cython" in type(value).__name__ else None
+
+
+def is_drawing(value: object) -> bool:
+    """Whether something is a method of a generator of random numbers."""
+    return is_generator(attribute_of(value, "__self__"))
 
 
 def is_generator(value: object) -> bool:
@@ -228,8 +240,8 @@ def is_generator(value: object) -> bool:
 
 def _identity(value: object) -> Any:
     """What tells objects apart: bound methods are made anew whenever they are asked for."""
-    of, name = getattr(value, "__self__", None), getattr(value, "__name__", None)
-    return (id(of), name) if of is not None and isinstance(name, str) else id(value)
+    of = attribute_of(value, "__self__")
+    return (id(of), attribute_of(value, "__name__")) if of is not None else id(value)
 
 
 def _object(name: str) -> Any:
@@ -252,18 +264,19 @@ def _shared_generators() -> Iterator[object]:
     for module in (random, getattr(sys.modules.get("numpy"), "random", None)):
         for name in dir(module):
             value = getattr(module, name)
-            if is_generator(getattr(value, "__self__", None)) and name not in _UNLIKE_RANDOM:
+            if is_drawing(value) and name not in _UNLIKE_RANDOM:
                 yield value
 
 
+_SEEDS = ("random_state", "seed")
 _METHODS: dict[str, Rule] = {
     "astimezone": Rule(kind=Kind.ZONE, applies=_has_fewer(1, "tz")),
     "to_sql": Rule(kind=Kind.WRITE),
     "write_database": Rule(kind=Kind.WRITE),
-    "sample": Rule(kind=Kind.RANDOM, applies=lambda call: not _is_given(call, "random_state", "seed")),
-    "shuffle": Rule(kind=Kind.RANDOM, applies=lambda call: not _is_given(call, "random_state", "seed")),
+    "sample": Rule(kind=Kind.RANDOM, applies=lambda call: len(call.args) < 2 and not _is_given(call, *_SEEDS, "k")),
+    "shuffle": Rule(kind=Kind.RANDOM, applies=lambda call: not call.args and not _is_given(call, *_SEEDS)),
 }
-"""Methods of frames and of moments that are impure whatever they are called of."""
+"""Methods of frames and of moments that are impure, told from those of generators, which take what they draw from."""
 
 
 def _is_given(call: Call, *keywords: str) -> bool:

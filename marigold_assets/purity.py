@@ -20,7 +20,8 @@ from marigold_assets.impurities import (
     Kind,
     Names,
     Rule,
-    is_generator,
+    attribute_of,
+    is_drawing,
     is_sql,
     of_sql,
     rule_of_method,
@@ -173,7 +174,7 @@ class _Look:
             for call in calls.values()
             if isinstance(call.func, ast.Attribute | ast.Name)
             and call.args
-            and getattr(self._stages(place, call.func)[-1], "__name__", None) == "seed"
+            and attribute_of(self._stages(place, call.func)[-1], "__name__") == "seed"
         ]
         return min(lines, default=None)
 
@@ -207,7 +208,7 @@ class _Look:
         for number, value in enumerate(stages):
             of_call = call if is_whole and number == len(stages) - 1 else None
             for rule in self._names.rules(value):
-                is_drawn = rule.kind is Kind.RANDOM and is_generator(getattr(value, "__self__", None))
+                is_drawn = rule.kind is Kind.RANDOM and is_drawing(value)
                 if is_drawn and seeded is not None and seeded < node.lineno:
                     continue
                 if rule.applies(of_call):

@@ -15,16 +15,14 @@ from typing import Any
 
 import dagster as dg
 
+from marigold_assets import partitions
 from marigold_assets.asset import PartitionedAssetsDefinition
 from marigold_assets.attempt import RANGE_START_TAG, shown_keys
 from marigold_assets.disturbance import Conditions
 from marigold_assets.dry import DryRun, running_dry
-from marigold_assets.errors import ConfigurationError, MarigoldError
+from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset
 from marigold_assets.proof import Replayed
-
-IMPURE_COLUMNS = "marigold/impure_columns"
-"""Metadata of an asset: columns that depend on more than the partition, each with the reason."""
 
 _SILENT = {"console": {"config": {"log_level": "CRITICAL"}}}
 _RANGE_END_TAG = "dagster/asset_partition_range_end"
@@ -113,17 +111,9 @@ def impure_columns(asset: LocatedAsset) -> Mapping[str, str]:
     """The columns of an asset that are said to depend on more than the partition, each with the reason.
 
     Raises:
-        ConfigurationError: The metadata says nothing of the kind.
+        ConfigurationError: The metadata says something else, or gives no reason.
     """
-    found = asset.spec.metadata.get(IMPURE_COLUMNS, {})
-    found = getattr(found, "data", found)  # as a metadata value
-    if not isinstance(found, Mapping) or not all(isinstance(why, str) and why.strip() for why in found.values()):
-        raise ConfigurationError(
-            f"{IMPURE_COLUMNS} is {found!r}, but every column needs a reason",
-            remedy=f'set metadata={{"{IMPURE_COLUMNS}": {{"<column>": "<reason>"}}}} on the asset',
-            asset=asset.owner,
-        )
-    return {str(name): str(why) for name, why in found.items()}
+    return partitions.impure_columns(asset.spec.metadata, Where(asset=asset.owner))
 
 
 def _job(location: CodeLocation, asset: LocatedAsset) -> dg.JobDefinition:

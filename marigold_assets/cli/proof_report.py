@@ -34,6 +34,7 @@ class Report:
         replayed: What came of each.
         verdict: What that means together.
         left_out: Columns that were not compared, each with the reason.
+        carried_over: What has become of the version lock, if that was asked for and proven.
     """
 
     asset: str
@@ -42,6 +43,7 @@ class Report:
     replayed: Sequence[Replayed]
     verdict: Verdict
     left_out: Mapping[str, str]
+    carried_over: str | None = None
 
 
 def render(report: Report, *, to: Console) -> None:
@@ -58,6 +60,8 @@ def render(report: Report, *, to: Console) -> None:
     for line in [*_columns(report), *_examples(report), *_remarks(report)]:
         to.print(line)
     to.print(f"{_sum(report)}. {_WORDS[report.verdict]}.")
+    if report.carried_over is not None:
+        to.print(f"{report.carried_over}.")
 
 
 def _what(one: Replayed) -> str:
@@ -163,6 +167,7 @@ def as_json(report: Report) -> str:
         "seed": report.seed,
         "among": report.sampled.among,
         "not_compared": dict(report.left_out),
+        "carried_over": report.carried_over,
         "partitions": partitions,
     }
     return json.dumps(found, indent=2, ensure_ascii=False)

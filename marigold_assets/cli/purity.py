@@ -37,7 +37,7 @@ def purity(
     strict: bool,
     as_json: bool,
 ) -> None:
-    r"""Find what ASSET depends on besides its partition: a backfill would not compute what was computed then.
+    """Find what ASSET depends on besides its partition: a backfill would not compute what was computed then.
 
     The code is looked at: clocks, random numbers, the environment, appends, and reads that the ledger does not know, in
     Python and in SQL. Then some partitions are computed twice, the second time in another process with another clock,
@@ -51,11 +51,10 @@ def purity(
         metadata={"marigold/impure_columns": {"loaded_at": "<reason>"}}
 
     Exits with 0 if nothing is found, or all of it is waived, 1 otherwise, and 2 if nothing could be judged.
-    """
+    """  # noqa: D301 - click wants the character itself
     from marigold_assets.cli import purity_report
-    from marigold_assets.cli.gathering import event_log
     from marigold_assets.cli.rendering import console
-    from marigold_assets.cli.sampling import Wanted, choose, config_of
+    from marigold_assets.cli.sampling import Wanted, choose, config_of, partitions_store
     from marigold_assets.location import load
     from marigold_assets.trial import try_out
 
@@ -66,7 +65,7 @@ def purity(
         findings = purity_report.look_at(location, found)
         trial = None
         if not is_static:
-            instance = event_log()
+            instance = partitions_store(location, found)
             trial = try_out(
                 partial(load, options, asset),
                 location,

@@ -9,8 +9,9 @@ from typing import Any
 
 import dagster as dg
 
+from marigold_assets.cli.gathering import event_log
 from marigold_assets.errors import ConfigurationError
-from marigold_assets.location import LocatedAsset
+from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
 from marigold_assets.model import LedgerEntry
 from marigold_assets.proof import Candidate, Chosen, sample
 from marigold_assets.windows import Windows
@@ -58,6 +59,17 @@ class Sampled:
     def keys(self) -> list[str]:
         """Their keys."""
         return [one.key for one in self.chosen]
+
+
+def partitions_store(location: CodeLocation, asset: LocatedAsset) -> Any:
+    """Where the dynamic partitions of an asset and of what it reads are; ``None`` where there are none.
+
+    Raises:
+        ConfigurationError: DAGSTER_HOME is no folder.
+    """
+    keys = {asset.key, *asset.definition.dependency_keys}
+    definitions = [one.partitions_def for one in location.assets.values() if one.key in keys]
+    return event_log() if any(one is not None and is_dynamic(one) for one in definitions) else None
 
 
 def choose(asset: LocatedAsset, wanted: Wanted, instance: Any) -> Sampled:

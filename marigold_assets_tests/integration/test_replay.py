@@ -18,8 +18,11 @@ from marigold_assets import FencedPartitionResource, partitioned_asset
 from marigold_assets.disturbance import Conditions
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.location import CodeLocation
+from marigold_assets.model import TableName
+from marigold_assets.partitions import IMPURE_COLUMNS
 from marigold_assets.proof import Outcome
-from marigold_assets.replay import IMPURE_COLUMNS, replay
+from marigold_assets.replay import replay
+from marigold_assets.stores.rereading import reread
 from marigold_assets_tests.integration.conftest import Warehouse
 
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -500,7 +503,7 @@ def test_columns_that_are_said_to_be_impure_are_left_out(warehouse, replayed):
 
 def test_a_column_without_a_reason_is_refused(warehouse, replayed, standard):
     standard(warehouse)
-    with pytest.raises(ConfigurationError, match="every column needs a reason"):
+    with pytest.raises(ConfigurationError, match="a reason for each column"):
         replayed(orders, asset(as_stored, metadata={IMPURE_COLUMNS: {"net": " "}}))
 
 
@@ -577,8 +580,20 @@ def test_the_clock_of_SQL_is_shifted_too(warehouse, replayed):
     assert outcomes(replayed(orders, asset(dated)))[0] is Outcome.IDENTICAL
     ahead = Conditions(clock=timedelta(days=400))
     first, *_ = replayed(orders, asset(dated), conditions=ahead)
+    assert (first.outcome, first.reason) == (Outcome.CHANGED, None)
     [column] = first.difference.columns
     assert (column.name, column.smallest) == ("today", "400 days")
+
+
+def test_a_store_that_is_open_for_reading_writes_nothing(warehouse, standard):
+    standard(warehouse)
+    store = warehouse.io_manager().store
+    before = digest(warehouse.path)
+    with reread(store) as opened:
+        assert opened.read(TableName(schema="public", name="sales")).num_rows == 12
+        with pytest.raises(ConfigurationError, match="kept open for reading"):
+            opened.draw_token("run")
+    assert digest(warehouse.path) == before
 
 
 def test_a_plain_asset_is_refused(warehouse, replayed):

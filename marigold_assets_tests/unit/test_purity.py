@@ -116,6 +116,8 @@ PURE = {
     "seeded": ("import random", "random.Random('2024-01-01').random()"),
     "seeded numpy": ("import numpy as np", "np.random.default_rng(7).normal()"),
     "seeded sample": ("", "orders.sample(3, random_state=1)"),
+    "draws of a seeded generator": ("import random", "random.Random('k').sample(orders, 3)"),
+    "shuffled by a seeded generator": ("import random", "random.Random('k').shuffle(orders)"),
     "name-based uuid": ("import uuid", "uuid.uuid5(uuid.NAMESPACE_DNS, 'a')"),
     "sorted set": ("", "sorted({1, 2})"),
     "length of a set": ("", "len(set(orders))"),
@@ -131,6 +133,7 @@ PURE = {
     "frame by its name": ("import duckdb", "duckdb.sql('SELECT * FROM orders')"),
     "extract": ("", "f'SELECT extract(year FROM day) AS y FROM ({orders})'"),
     "compared": ("", "f'SELECT a IS DISTINCT FROM b AS c FROM ({orders})'"),
+    "an object that answers to anything": ("from polars import col", "orders.select(col('a') + col.b)"),
     "number within": ("", "f'SELECT row_number() OVER (ORDER BY id) AS n FROM ({orders})'"),
 }
 
@@ -149,6 +152,7 @@ OTHERS = {
     "unseeded numpy": ("import numpy as np", "np.random.default_rng()", Kind.RANDOM),
     "shared generator": ("import numpy as np\nrng = np.random.default_rng(7)", "rng.normal()", Kind.RANDOM),
     "sample": ("", "orders.sample(3)", Kind.RANDOM),
+    "shuffle": ("", "orders.amount.shuffle()", Kind.RANDOM),
     "uuid": ("import uuid", "uuid.uuid4()", Kind.UNIQUE),
     "uuid function": ("from uuid import uuid1 as new", "new()", Kind.UNIQUE),
     "secrets": ("import secrets", "secrets.token_hex()", Kind.UNIQUE),
