@@ -139,10 +139,9 @@ _NAMES: dict[str, tuple[Rule, ...]] = {
     ),
     **dict.fromkeys(["time.gmtime", "time.localtime", "time.ctime"], (Rule(kind=Kind.CLOCK, applies=_has_fewer(1)),)),
     **dict.fromkeys(["time.strftime", "time.asctime"], (Rule(kind=Kind.CLOCK, applies=_has_fewer(2)),)),
-    **dict.fromkeys(
-        ["pandas.to_datetime", "pandas.Timestamp", "numpy.datetime64"], (Rule(kind=Kind.CLOCK, applies=_asks_now),)
-    ),
-    **dict.fromkeys(["datetime.datetime.fromtimestamp"], (Rule(kind=Kind.ZONE, applies=_has_fewer(2, "tz")),)),
+    "pandas.to_datetime": (Rule(kind=Kind.CLOCK, applies=_asks_now),),
+    **dict.fromkeys(["pandas.Timestamp", "numpy.datetime64"], (Rule(kind=Kind.CLOCK, applies=_asks_now),)),
+    "datetime.datetime.fromtimestamp": (Rule(kind=Kind.ZONE, applies=_has_fewer(2, "tz")),),
     **dict.fromkeys(["datetime.date.fromtimestamp", "time.mktime", "time.tzname"], (Rule(kind=Kind.ZONE),)),
     "random.Random": (Rule(kind=Kind.RANDOM, applies=_has_fewer(1, "x")),),
     "random.SystemRandom": (Rule(kind=Kind.RANDOM),),
@@ -166,8 +165,7 @@ _NAMES: dict[str, tuple[Rule, ...]] = {
         ],
         (Rule(kind=Kind.ENVIRONMENT),),
     ),
-    "builtins.hash": (Rule(kind=Kind.ORDER, applies=lambda call: call is not None),),
-    "builtins.id": (Rule(kind=Kind.ORDER, applies=lambda call: call is not None),),
+    **dict.fromkeys(["builtins.hash", "builtins.id"], (Rule(kind=Kind.ORDER, applies=lambda call: call is not None),)),
     "builtins.open": (
         Rule(kind=Kind.WRITE, applies=opens_for_writing),
         Rule(kind=Kind.READ, applies=_opens_for_reading, is_weak=True),
