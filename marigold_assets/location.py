@@ -14,6 +14,7 @@ import dagster as dg
 from marigold_assets import dagster_internals, partitions
 from marigold_assets.asset import PartitionedAssetsDefinition
 from marigold_assets.attempt import owner_of
+from marigold_assets.code import LoadedCode
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.lineage import Code
@@ -95,11 +96,18 @@ class LocatedAsset:
         """Its present code, as the ledger would record it."""
         return Code(version=self.spec.code_version, fingerprint=self.code_fingerprint)
 
-    @cached_property
+    @property
     def code_fingerprint(self) -> str | None:
         """What the present code is, as the ledger records it; ``None`` for assets of which it records nothing."""
-        made = self.definition
-        return made.code.fingerprint if isinstance(made, PartitionedAssetsDefinition) else None
+        return None if self.loaded_code is None or not self._is_ours else self.loaded_code.fingerprint
+
+    @cached_property
+    def loaded_code(self) -> LoadedCode | None:
+        """The code of its function, as it was loaded; ``None`` if no Python function makes it."""
+        made, function = self.definition, self.function
+        if isinstance(made, PartitionedAssetsDefinition):
+            return made.code
+        return None if function is None or not made.is_executable else LoadedCode(function)
 
     @cached_property
     def manager(self) -> Manager:

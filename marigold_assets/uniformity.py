@@ -30,7 +30,8 @@ class Subject:
         owner: Its asset, as users see the key.
         code: Its present code, as far as that is known.
         changes: What it declares of its code versions.
-        takes_ranges: Whether one run builds a range of it, so that Dagster's command line can do that.
+        takes_ranges: Whether one run builds a range of it, so that Dagster's command line can do that; yes, where the
+            running job does not know.
     """
 
     table: TableName
@@ -57,7 +58,7 @@ def subject_of(node: Any, table: TableName, owner: str) -> Subject:
         owner=owner,
         code=None if node is None else Code(version=node.code_version, fingerprint=None),
         changes=partitions.column_changes(metadata, Where(asset=owner, table=str(table))),
-        takes_ranges=node is not None and partitions.takes_ranges(node.backfill_policy),
+        takes_ranges=node is None or not node.is_executable or partitions.takes_ranges(node.backfill_policy),
     )
 
 
@@ -158,7 +159,7 @@ def remedy(subject: Subject, found: Mixture) -> str:
     known = "; ".join(command for command in commands if command is not None)
     by_command = f", or by {known}" if known else ""
     span = shlex.quote(f"{some[0][0]}...{some[0][-1]}")
-    accept = f"marigold versions accept {shlex.quote(subject.owner)} --range {span} --reason ..."
+    accept = f"marigold versions accept {shlex.quote(subject.owner)} --range {span} --reason TEXT"
     return f"rebuild them by a backfill from the asset's page{by_command}; or accept them as they are: {accept}"
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marigold_assets.cli.options import location_options
+from marigold_assets.cli.who import user
 from marigold_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def accept(
         raise click.UsageError("--withdraw goes with --range or --partition, and ends at once.")
     end = now if withdraw else _end(until, now)
     why = _said(reason, "--reason")
-    who = _said(by, "--by") if by is not None else _user()
+    who = _said(by, "--by") if by is not None else user()
 
     location = load(options, asset)
     found = location.asset(asset)
@@ -203,24 +201,6 @@ def _said(text: str, option: str) -> str:
     if not text.strip():
         raise click.UsageError(f"{option} is blank.")
     return text.strip()
-
-
-def _user() -> str:
-    """Who works here: the user of git, since accounts of machines are often shared; or else of the system."""
-    git = shutil.which("git")
-    if git is not None:
-        parts = [_config(git, name) for name in ("user.name", "user.email")]
-        if parts[0]:
-            return f"{parts[0]} <{parts[1]}>" if parts[1] else parts[0]
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise click.UsageError("Nobody knows who you are: give --by NAME.") from None
-
-
-def _config(git: str, name: str) -> str:
-    found = subprocess.run([git, "config", "--get", name], capture_output=True, text=True, check=False)  # noqa: S603
-    return found.stdout.strip()
 
 
 def _named(keys: Sequence[Key]) -> str:

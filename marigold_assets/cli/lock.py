@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from marigold_assets.cli.failing import FOUND
 from marigold_assets.cli.options import location_options
+from marigold_assets.cli.who import user
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.lock_file import FILE, Lock
 
@@ -35,7 +35,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_lock_file
 @click.option("--accept-changes", is_flag=True, help="ASSETS mean the same as before, although their code has changed.")
 @click.option("--reason", help="Why they do; the file keeps it.")
-@click.option("--by", metavar="NAME", help="Who says so. Default: the user of the system.")
+@click.option("--by", metavar="NAME", help="Who says so. Default: the user of git, or else of the system.")
 @_json
 def lock(
     assets: tuple[str, ...],
@@ -120,13 +120,11 @@ def default_file(folder: Path) -> Path:
 
 def present_code(asset: LocatedAsset) -> PresentCode | None:
     """The code of an asset as it is loaded; ``None`` if no Python function makes it."""
-    from marigold_assets.code import LoadedCode
     from marigold_assets.lock import PresentCode
 
-    function = asset.function if asset.definition.is_executable else None
-    if function is None:
+    code = asset.loaded_code
+    if code is None:
         return None
-    code = LoadedCode(function)
     return PresentCode(version=asset.spec.code_version, fingerprint=code.fingerprint, parts=code.parts)
 
 
@@ -141,14 +139,7 @@ def _accepted(
         raise click.UsageError("Name the assets whose changes are accepted.")
     if reason is None or not reason.strip():
         raise click.UsageError("--accept-changes needs a --reason.")
-    return (by or _user()).strip(), datetime.now(UTC).replace(microsecond=0), " ".join(reason.split())
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        raise click.UsageError("The system does not know who you are: give --by NAME.") from None
+    return (by or user()).strip(), datetime.now(UTC).replace(microsecond=0), " ".join(reason.split())
 
 
 def _present(options: LocationOptions, wanted: Collection[str], known: Lock) -> Mapping[str, PresentCode]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import dagster as dg
 
-from marigold_assets import FencedPartitionIOManager
+from marigold_assets import FencedPartitionIOManager, build_uniform_version_check
 from marigold_assets.market.assets import customer_tiers, daily_sales, raw_orders, revenue_report, sales_to_date
 from marigold_assets.market.checks import (
     few_orders_are_delivered_twice,
@@ -43,6 +43,7 @@ CHECKS: Final = [
     totals_equal_the_sales,
     tiers_follow_each_other,
     report_equals_the_sales,
+    build_uniform_version_check(asset=daily_sales),
 ]
 
 defs = dg.Definitions(

@@ -26,7 +26,7 @@ def blocks(language):
 
 
 FILES = blocks("python")
-PROVENANCE, LEDGER = blocks("sql")
+PROVENANCE, VERSIONS, LEDGER = blocks("sql")
 [RUN_CONFIG] = blocks("yaml")
 COMMANDS = [line for block in blocks("bash") for line in block.splitlines()]
 OF_A_DAY, OF_A_CHAIN = [line for line in COMMANDS if line.startswith("dagster asset materialize")]
@@ -73,9 +73,11 @@ def materialize(defs, selection, first, last, **run_config):
 
 
 def run(command, folder):
-    dagster = Path(sys.executable).with_name("dagster")
-    done = subprocess.run([dagster, *shlex.split(command)[1:]], cwd=folder, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    name, *arguments = shlex.split(command, comments=True)
+    program = Path(sys.executable).with_name(name)
+    done = subprocess.run([program, *arguments], cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
 
 
 def asked(folder, query):
@@ -128,6 +130,28 @@ def test_the_command_of_a_chain_builds_its_range_in_order(definitions, monkeypat
     run(OF_A_CHAIN, definitions.parent)
     found = asked(definitions.parent, "SELECT cents FROM market.sales_to_date ORDER BY sale_date")
     assert found == [(1_170 * n,) for n in range(1, 8)]
+
+
+@pytest.mark.slow
+@chain_file
+def test_the_commands_about_versions_work_as_printed_and_an_analyst_joins_them(definitions, monkeypatch):
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.setenv("DAGSTER_PYTHON_FILE", definitions.name)  # instead of -f, which is not printed
+    first, last = "2024-01-01", "2024-01-31"
+    materialize(loaded(definitions), ["raw_orders", "daily_sales"], first, last)
+    commands = [line for line in COMMANDS if line.startswith("marigold ")]
+    said = {line: run(line, definitions.parent) for line in commands}
+    show, accept, _, check, prove, purity = said.values()
+    for text, word in [(show, "31 built"), (accept, "31 partitions"), (check, "3 assets"), (prove, "12 identical")]:
+        assert word in text
+    assert "daily_sales" in purity
+    assert (definitions.parent / "code_versions.lock").is_file()
+    joined = asked(definitions.parent, VERSIONS)
+    assert {row[-3] for row in joined} == {"2"}
+    assert {row[-1] for row in joined} == {"audited as it is"}
+    assert len(joined) == 2 * 31
+    exact = run("marigold versions daily_sales --sql", definitions.parent)
+    assert len(asked(definitions.parent, exact)) == 2 * 31
 
 
 def test_every_command_of_dev_py_and_every_folder_of_tests_is_named():

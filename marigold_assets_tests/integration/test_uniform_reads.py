@@ -15,6 +15,7 @@ from marigold_assets_tests.integration.conftest import failure_of
 
 pytestmark = pytest.mark.slow
 
+ONE_RUN = dg.BackfillPolicy.single_run()
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
 ALL = dg.AllPartitionMapping()
 TWO_DAYS = dg.TimeWindowPartitionMapping(start_offset=-1)
@@ -27,7 +28,9 @@ def day(number):
 
 
 def daily(version, **options):
-    @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version=version, **options)
+    @partitioned_asset(
+        partitions_def=DAYS, partition_expr="day", code_version=version, backfill_policy=ONE_RUN, **options
+    )
     def sales(context: dg.AssetExecutionContext):
         return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "gross": [2], "net": [int(version)]})
 
@@ -144,6 +147,12 @@ def test_a_declared_change_concerns_the_readers_of_its_columns_alone(mixed):
     assert "3 partitions" in refused_read(mixed, report({"columns": ["net"]}), upstream, selection=["report"])
 
 
+def test_a_declaration_that_the_ledger_contradicts_does_not_help(mixed):
+    only_gross = {"marigold/column_versions": {"2": {"since": "1", "columns": ["gross"]}}}
+    upstream = daily("2", metadata=only_gross)
+    assert "(gross, net differ)" in refused_read(mixed, report({"columns": ["net"]}), upstream, selection=["report"])
+
+
 @pytest.mark.parametrize("annotation", [pd.DataFrame, str, duckdb.DuckDBPyRelation])
 def test_a_partition_that_reads_several_is_refused_where_they_are_mixed(mixed, annotation):
     summed = of_two_days(annotation)
@@ -185,13 +194,12 @@ def test_an_input_in_another_database_is_judged_by_its_own_ledger(mixed, tmp_pat
 def test_the_resource_refuses_a_mixture_when_asked(mixed):
     @dg.asset(deps=[dg.AssetDep("sales", partition_mapping=ALL)])
     def report(context: dg.AssetExecutionContext, db: FencedPartitionResource) -> None:
-        db.read(context, "sales", pd.DataFrame, uniform_version=True, columns=["net"])
+        db.read(context, "sales", pd.DataFrame, uniform_version=True, columns=["gross"])
 
     resources = {"db": FencedPartitionResource(database=mixed.path)}
     options = {"selection": ["report"], "resources": resources}
     assert "3 partitions" in refused_read(mixed, report, daily("2"), **options)
-    gross_only = daily("2", metadata={"marigold/column_versions": {"2": {"since": "1", "columns": ["gross"]}}})
-    assert mixed.materialize(report, gross_only, **options).success
+    assert mixed.materialize(report, daily("2", metadata=CHANGES), **options).success
     accept(mixed, 1, 2, 3)
     assert mixed.materialize(report, daily("2"), **options).success
 

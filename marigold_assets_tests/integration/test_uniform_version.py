@@ -12,6 +12,7 @@ from marigold_assets_tests.integration.conftest import failure_of
 
 pytestmark = pytest.mark.slow
 
+ONE_RUN = dg.BackfillPolicy.single_run()
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-16")
 
 
@@ -19,8 +20,8 @@ def day(number):
     return f"2024-01-{number:02d}"
 
 
-def daily(version="1"):
-    @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version=version)
+def daily(version="1", policy=ONE_RUN):
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version=version, backfill_policy=policy)
     def sales(context: dg.AssetExecutionContext):
         return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "cents": [1]})
 
@@ -59,9 +60,11 @@ def test_a_mixture_fails_and_says_which_partitions_are_odd_and_how_to_rebuild_th
     for text in (
         f"{day(1)} to {day(3)} (1)",
         f"--select sales --partition-range {day(1)}...{day(3)}",
-        f"{day(7)}...{day(7)}",
+        f"--select sales --partition {day(7)};",
+        f"marigold versions accept sales --range {day(1)}...{day(3)} --reason TEXT",
     ):
         assert text in evaluation.description
+    assert "--partition-range" not in checked(warehouse, daily("2", policy=None)).description
     records = [record.data for record in evaluation.metadata["marigold/definitions"].records]
     assert [(record["definition"], record["partitions"]) for record in records] == [
         *(("1", 3), ("2", 3), ("1", 1), ("2", 2), ("not built", 6)),
@@ -88,6 +91,7 @@ def test_where_no_version_is_declared_the_code_counts(warehouse):
 
     warehouse.materialize(of_code(1), keys=(day(1), day(3)))
     assert checked(warehouse, of_code(1)).passed
+    assert checked(warehouse, of_code(2)).passed
     warehouse.materialize(of_code(2), keys=(day(3), day(3)))
     evaluation = checked(warehouse, of_code(1))
     assert evaluation.metadata["marigold/odd_partitions"].value == 1
@@ -115,7 +119,7 @@ def test_partitions_that_are_gone_from_the_definition_do_not_count(warehouse):
 @pytest.mark.parametrize("blocking", [True, False])
 def test_a_blocking_check_keeps_what_is_behind_from_being_built_in_the_same_run(warehouse, blocking):
     build(warehouse, "1", 1, 3)
-    sales = daily("2")
+    sales = daily("2", policy=None)
 
     @partitioned_asset(partitions_def=DAYS, partition_expr="day")
     def report(sales: pd.DataFrame):

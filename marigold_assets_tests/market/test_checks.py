@@ -23,6 +23,7 @@ ALL_CHECKS = {
     "few_orders_are_delivered_twice",
     "sales_equal_the_orders",
     "report_equals_the_sales",
+    "uniform_version",
 }
 CHAINS = ["sales_to_date", "customer_tiers"]
 CHAIN_CHECKS = {"totals_equal_the_sales", "tiers_follow_each_other"}
