@@ -33,10 +33,15 @@ LOCKED_FOR_PYTHON = "3.11"
 # them.
 SUITES_ON_OLDEST = ("contract", "unit", "property", "integration", "market")
 
-# But for these: the order and the standing of keys, Dagster's own processes and internals, the example's settings and
-# this file. One environment shows them as well as the other; what stores, compares or reads rows stays in both.
+# But for these: the order and the standing of keys, Dagster's own processes and internals, the command line, what code
+# looks like, the example's settings and this file. One environment shows them as well as the other; what stores, compares or reads rows stays in both.
 ONCE = (
+    "integration/test_cli_accept.py",
+    "integration/test_cli_location.py",
+    "integration/test_cli_prove.py",
+    "integration/test_cli_versions.py",
     "integration/test_dagster_internals.py",
+    "integration/test_lock.py",
     "integration/test_partitioned_chains.py",
     "integration/test_partitioned_processes.py",
     "integration/test_partitioned_standing.py",
@@ -44,6 +49,9 @@ ONCE = (
     "market/test_dev.py",
     "market/test_headless.py",
     "market/test_instance.py",
+    "property/test_fingerprint.py",
+    "unit/test_code.py",
+    "unit/test_purity.py",
 )
 
 # Tests that kill, pause, time or overload real processes run one after another; all others share the cores, also

@@ -173,10 +173,11 @@ CHAINS = {
 DAILY = chain("by_job_daily", backfill_policy=dg.BackfillPolicy.multi_run(1))
 STEP_RETRIED = chain("step_killed", retry_policy=dg.RetryPolicy(max_retries=1))
 INDEPENDENT = days("independent", backfill_policy=dg.BackfillPolicy.multi_run(20))
+SHARED_OUT = days("shared_out", backfill_policy=dg.BackfillPolicy.multi_run(20))
 SQL_WHOLE = sql_chain("sql_whole")
 
 defs = dg.Definitions(
-    assets=[orders, *KILLED, *CHAINS.values(), DAILY, STEP_RETRIED, INDEPENDENT, SQL_WHOLE],
+    assets=[orders, *KILLED, *CHAINS.values(), DAILY, STEP_RETRIED, INDEPENDENT, SHARED_OUT, SQL_WHOLE],
     jobs=[
         dg.define_asset_job("orders_together", selection=[orders], executor_def=dg.in_process_executor),
         dg.define_asset_job("whole_together", selection=[CHAINS["whole"]], executor_def=dg.in_process_executor),

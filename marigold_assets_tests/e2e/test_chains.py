@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -368,6 +371,51 @@ def test_a_redeploy_in_the_middle_of_a_run_stamps_the_code_that_ran(shop):
         finally:
             shop.rig.location.write_text(text, encoding="utf-8")
     assert shop.keys_called("redeployed") == [*KEYS, *KEYS]
+
+
+def test_a_redeploy_in_the_middle_of_a_backfill_leaves_two_versions_which_the_report_tells_apart(shop):
+    """Two of its three runs are under way and end with the code that they have loaded; the third has the new one."""
+    held = KEYS[5], KEYS[25]
+    for key in held:
+        shop.rig.order("function", "shared_out", key, "hold")
+    with shop.rig.user_interface() as launch:
+        backfill = shop.backfill(launch, "shared_out")
+        for key in held:
+            shop.rig.await_hold("shared_out", key)
+        text = shop.rig.location.read_text(encoding="utf-8")
+        shop.rig.location.write_text(text.replace('CODE_VERSION = "1"', 'CODE_VERSION = "2"'), encoding="utf-8")
+        try:
+            assert launch(shop.helpers.RELOAD)["loadStatus"] == "LOADED"
+            for key in held:
+                shop.rig.let_go("shared_out", key)
+            assert shop.rig.await_backfill(backfill) is BulkActionStatus.COMPLETED_SUCCESS
+            found = report(shop, "shared_out")
+        finally:
+            shop.rig.location.write_text(text, encoding="utf-8")
+    assert [(one["definition"]["label"], one["keys"]) for one in found["stretches"]] == [
+        ("1", KEYS[:40]),
+        ("2", KEYS[40:]),
+    ]
+    [stale] = found["code_stale"]
+    assert (stale["keys"], stale["before"]["label"], stale["after"]["label"]) == (KEYS[:40], "1", "2")
+    log = found["event_log"]
+    assert log["compared"]
+    assert not any(log[name] for name in ("event_missing", "ledger_missing", "differing", "unknown"))
+
+
+def report(shop, asset):
+    """What `marigold versions` says of an asset, with the code that is deployed now."""
+    program = Path(sys.executable).with_name("marigold")
+    done = subprocess.run(
+        [program, "versions", asset, "-f", shop.rig.location, "--json"],
+        cwd=shop.rig.room,
+        env={**os.environ, **shop.rig.variables},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def code_versions(shop):
