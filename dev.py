@@ -34,7 +34,8 @@ LOCKED_FOR_PYTHON = "3.11"
 SUITES_ON_OLDEST = ("contract", "unit", "property", "integration", "market")
 
 # But for these: the order and the standing of keys, Dagster's own processes and internals, the command line, what code
-# looks like, the example's settings and this file. One environment shows them as well as the other; what stores, compares or reads rows stays in both.
+# looks like, the example's settings and this file. One environment shows them as well as the other; what stores,
+# compares or reads rows stays in both.
 ONCE = (
     "integration/test_cli_accept.py",
     "integration/test_cli_location.py",

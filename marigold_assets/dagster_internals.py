@@ -13,47 +13,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._config.validate import process_config
-from dagster._core.code_pointer import load_python_file, load_python_module
 from dagster._core.definitions.assets.definition.asset_spec import (
     SYSTEM_METADATA_KEY_IO_MANAGER_KEY,
     AssetExecutionType,
 )
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster._core.definitions.reconstruct import (
-    load_def_in_module,
-    load_def_in_python_file,
-    repository_def_from_target_def,
-)
 from dagster._core.definitions.resource_annotation import get_resource_args
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
-from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata, DagsterEventType, generate_event_batch_id
+from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata, generate_event_batch_id
 from dagster._core.execution.context.compute import current_execution_context
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan import execute_step
-from dagster._core.instance.ref import InstanceRef
-from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
-from dagster._core.secrets.env_file import get_env_var_dict
 from dagster._core.storage.dagster_run import assets_are_externally_managed
 from dagster._core.types.dagster_type import resolve_dagster_type
-from dagster._core.types.loadable_target_origin import LoadableTargetOrigin, enter_loadable_target_origin_load_context
-from dagster._core.workspace import autodiscovery
-from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFileTarget
-from dagster.components.definitions import LazyDefinitions
 
 if TYPE_CHECKING:  # takes sqlalchemy with it, which is much to import
-    from dagster._core.storage.event_log.base import EventLogStorage
+    pass
 
 _FRAMES_TO_STORE_OUTPUT = 12
-
-Origin = LoadableTargetOrigin
-"""What a code location is imported from."""
 
 
 def planned_asset_keys(instance: dg.DagsterInstance, run: dg.DagsterRun) -> frozenset[dg.AssetKey]:
@@ -317,100 +298,3 @@ def log_materializations(
             yield execute_step._dagster_event_for_asset_event(step, event, batch)
 
     context._events = _Late(context._events, make)
-
-
-def locations_of_workspace(paths: Sequence[str]) -> Mapping[str, Origin | None]:
-    """The code locations that workspace files name; ``None``: one that runs as a server of its own."""
-    return _by_name(WorkspaceFileTarget(paths=list(paths)).create_origins())
-
-
-def locations_of_project(path: str) -> Mapping[str, Origin | None]:
-    """The code locations that ``[tool.dagster]`` or ``[tool.dg.project]`` of a pyproject.toml names."""
-    return _by_name(PyProjectFileTarget(path).create_origins())
-
-
-def _by_name(origins: Sequence[Any]) -> dict[str, Origin | None]:
-    local = ManagedGrpcPythonEnvCodeLocationOrigin
-    return {one.location_name: one.loadable_target_origin if isinstance(one, local) else None for one in origins}
-
-
-def load_repositories(origin: Origin, working_directory: str) -> list[dg.RepositoryDefinition]:
-    """Import a code location and resolve its definitions, as a code server does.
-
-    Args:
-        origin: What to import.
-        working_directory: For an origin that names none.
-
-    Raises:
-        Exception: Whatever the code raises, and what Dagster does where there is nothing to load.
-    """
-    folder = origin.working_directory or working_directory
-    context = DefinitionsLoadContext(load_type=DefinitionsLoadType.INITIALIZATION, repository_load_data=None)
-    with DefinitionsLoadContext.scoped(context), enter_loadable_target_origin_load_context(origin):
-        if origin.autoload_defs_module_name is not None:
-            targets = [autodiscovery.autodefs_module_target(origin.autoload_defs_module_name, folder)[1]]
-        else:
-            targets = _targets(origin, folder)
-        found = [_repository_of(target) for target in targets]
-    return [one for one in found if one is not None]
-
-
-def _repository_of(target: object) -> dg.RepositoryDefinition | None:
-    return target.get_repository_def() if isinstance(target, dg.Definitions) else repository_def_from_target_def(target)
-
-
-def _targets(origin: Origin, folder: str) -> list[object]:
-    """What a module defines. To look for more than one ``Definitions`` takes half a second of imports in Dagster."""
-    if origin.python_file is not None:
-        module = load_python_file(origin.python_file, folder)
-    else:
-        module = load_python_module(str(origin.module_name or origin.package_name), folder)
-    known = list(vars(module).values())
-    plain = {id(one): one for one in known if isinstance(one, dg.Definitions)}
-    named = getattr(module, origin.attribute or "", None)
-    if isinstance(named, dg.Definitions):
-        return [named]
-    if origin.attribute is None and len(plain) == 1 and not any(isinstance(one, LazyDefinitions) for one in known):
-        return list(plain.values())
-    if origin.attribute is None:
-        return [one.target_definition for one in autodiscovery.loadable_targets_from_loaded_module(module)]
-    if origin.python_file is not None:
-        return [load_def_in_python_file(origin.python_file, origin.attribute, folder)]
-    return [load_def_in_module(module.__name__, origin.attribute, folder)]
-
-
-def configured_class(resource: dg.ResourceDefinition) -> type | None:
-    """The class of a resource that was made of a ``ConfigurableResource`` or ``ConfigurableIOManager``."""
-    found = getattr(resource, "configurable_resource_cls", None)
-    return found if isinstance(found, type) else None
-
-
-def configured_values(resource: dg.ResourceDefinition) -> Mapping[str, Any]:
-    """The settings of such a resource, with ``EnvVar`` looked up, and without setting it up for a run.
-
-    Raises:
-        dagster.DagsterInvalidConfigError: Some are missing, as is an environment variable.
-    """
-    schema: Any = resource.config_schema
-    given = schema.default_value if schema.default_provided else {}
-    processed = process_config(schema.config_type, given)
-    if not processed.success:
-        raise dg.DagsterInvalidConfigError("Settings of a resource", processed.errors, given)  # type: ignore[no-untyped-call]
-    nested: Mapping[str, Any] = getattr(resource, "nested_resources", {})
-    return {**(processed.value or {}), **nested}
-
-
-def environment_file(folder: Path) -> Mapping[str, str]:
-    """What the ``.env`` file of a folder sets, as Dagster's commands read it."""
-    return get_env_var_dict(str(folder))
-
-
-def event_storage(home: Path) -> EventLogStorage[Any]:
-    """The event log of the instance of a folder, without the rest of it, which takes longer to open."""
-    return cast("EventLogStorage[Any]", InstanceRef.from_dir(str(home)).event_storage)
-
-
-def latest_tags(storage: EventLogStorage[Any], key: dg.AssetKey, tag: str) -> Mapping[str, str]:
-    """The value of a tag of the newest materialization of every partition of an asset that has one."""
-    found = storage.get_latest_tags_by_partition(key, DagsterEventType.ASSET_MATERIALIZATION, [tag])
-    return {partition: tags[tag] for partition, tags in found.items() if tag in tags}

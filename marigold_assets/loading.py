@@ -12,8 +12,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from marigold_assets import dagster_internals
-from marigold_assets.dagster_internals import Origin
+from marigold_assets import dagster_loading
+from marigold_assets.dagster_loading import Origin
 from marigold_assets.errors import ConfigurationError, MarigoldError
 
 _PROJECT, _WORKSPACES = "pyproject.toml", ("workspace.yaml", "workspace.yml")
@@ -73,7 +73,7 @@ class LocationOptions:
 def environment() -> Iterator[None]:
     """Have the environment be that of Dagster's commands: what the ``.env`` of the working directory says wins."""
     before = dict(os.environ)
-    os.environ.update(dagster_internals.environment_file(Path.cwd()))
+    os.environ.update(dagster_loading.environment_file(Path.cwd()))
     try:
         yield
     finally:
@@ -134,7 +134,7 @@ class Loader:
         before = set(sys.modules)
         try:
             with redirect_stdout(sys.stderr):  # what the code prints is no part of what a command prints
-                found = dagster_internals.load_repositories(origin, self._working_directory)
+                found = dagster_loading.load_repositories(origin, self._working_directory)
         except MarigoldError:
             raise
         except Exception as error:
@@ -183,11 +183,11 @@ def _listed(options: LocationOptions) -> Origins:
     if missing := [path for path in options.workspace if not Path(path).is_file()]:
         raise ConfigurationError(f"there is no workspace file {missing[0]!r}", remedy="correct the path after -w")
     if options.workspace:
-        return dagster_internals.locations_of_workspace(options.workspace)
-    found = dagster_internals.locations_of_project(_PROJECT) if Path(_PROJECT).is_file() else {}
+        return dagster_loading.locations_of_workspace(options.workspace)
+    found = dagster_loading.locations_of_project(_PROJECT) if Path(_PROJECT).is_file() else {}
     if not found:
         files = [path for path in _WORKSPACES if Path(path).is_file()]
-        found = dagster_internals.locations_of_workspace(files[:1]) if files else {}
+        found = dagster_loading.locations_of_workspace(files[:1]) if files else {}
     if not found:
         raise ConfigurationError(
             f"the working directory {Path.cwd()} has no {_PROJECT} with [tool.dagster] or [tool.dg.project], and no"
@@ -241,7 +241,7 @@ def _place_of(error: BaseException, folder: str) -> str | None:
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     installed = f"{os.sep}site-packages{os.sep}"
-    loaders = {__file__, dagster_internals.__file__}
+    loaders = {__file__, dagster_loading.__file__}
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename not in loaders]
     own = [one for one in frames if Path(one.filename).is_relative_to(folder) and installed not in one.filename]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from marigold_assets import dagster_internals, partitions
+from marigold_assets import dagster_loading, partitions
 from marigold_assets.asset import PartitionedAssetsDefinition
 from marigold_assets.attempt import owner_of
 from marigold_assets.code import LoadedCode
@@ -163,7 +163,7 @@ class LocatedAsset:
 
     def _configured(self, key: str, wanted: type[Manager]) -> Manager | None:
         resource = self.resources.get(key)
-        kind = None if resource is None else dagster_internals.configured_class(resource)
+        kind = None if resource is None else dagster_loading.configured_class(resource)
         if resource is None or kind is None or not issubclass(kind, wanted):
             return None
         if unset := sorted(_variables_of(resource) - os.environ.keys()):
@@ -173,7 +173,7 @@ class LocatedAsset:
                 asset=self.owner,
             )
         try:
-            return kind(**dagster_internals.configured_values(resource))
+            return kind(**dagster_loading.configured_values(resource))
         except dg.DagsterInvalidConfigError as error:
             raise ConfigurationError(
                 f"the settings of resource {key!r} are not complete: {error.errors[0].message.splitlines()[0]}",
@@ -193,7 +193,7 @@ class LocatedAsset:
             return "something outside of Dagster"
         key = self.definition.get_io_manager_key_for_asset_key(self.key)
         resource = self.resources.get(key)
-        kind = None if resource is None else dagster_internals.configured_class(resource)
+        kind = None if resource is None else dagster_loading.configured_class(resource)
         return f"resource {key!r}" if kind is None else f"a {kind.__name__} (resource {key!r})"
 
 

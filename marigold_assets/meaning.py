@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec, resolve_name
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
+from marigold_assets.importing import absolute_name, import_along
 from marigold_assets.source import (
     bytecode,
     closure_of,
@@ -124,7 +124,7 @@ class Project:
         return []
 
     def _of_star(self, home: _Home, imported: Imported, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
-        module = sys.modules.get(_absolute(home, imported))
+        module = sys.modules.get(absolute_name(imported.module, imported.level, home.scope))
         if module is None or path[0].startswith("_") or path[0] not in vars(module):
             return []
         return self._in_module(module.__name__, path, seen)
@@ -139,10 +139,10 @@ class Project:
         is_within: bool = False,
         alone: bool = False,
     ) -> list[Edge]:
-        module = _absolute(home, imported)
+        module = absolute_name(imported.module, imported.level, home.scope)
         path = rest if imported.name is None else (imported.name, *rest)
         if is_within and self._is_own(module):
-            _import_along(module, path)
+            import_along(module, path)
         if alone and self._is_own(module):
             return []
         return self._in_module(module, path, seen)
@@ -353,38 +353,6 @@ def _read_already(live: object) -> str | None:
         if any(isinstance(one, str) and "\n" in one and not one.endswith(".sql") for one in texts):
             return plain_text(list(items))
     return None
-
-
-def _absolute(home: _Home, imported: Imported) -> str:
-    """The whole name of the module of an import."""
-    if not imported.level:
-        return imported.module
-    package = home.scope.get("__package__")
-    if package is None:
-        package = str(home.scope.get("__name__", "")).rpartition(".")[0]
-    try:
-        return resolve_name("." * imported.level + imported.module, package)
-    except ImportError:
-        return imported.module
-
-
-def _import_along(module: str, path: Sequence[str]) -> None:
-    """Import a module of the project and those that a path from it names, as the function will: that is what counts."""
-    for name in (*path, ""):
-        if module not in sys.modules and not _import(module):
-            return
-        found = vars(sys.modules[module])
-        if "__path__" not in found or (name in found and not isinstance(found[name], ModuleType)):
-            return
-        module = f"{module}.{name}"
-
-
-def _import(module: str) -> bool:
-    try:
-        import_module(module)
-    except Exception:  # noqa: BLE001 - a branch that is never run may import what cannot be: then its name counts
-        return False
-    return module in sys.modules
 
 
 def _scope_of_class(found: type) -> dict[str, Any]:

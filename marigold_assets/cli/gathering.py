@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from marigold_assets import dagster_internals, partitions
+from marigold_assets import dagster_loading, partitions
 from marigold_assets.cli.survey import Events, Evidence, Key, is_mixed
 from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
@@ -35,7 +35,7 @@ def event_log() -> Any:
             f"DAGSTER_HOME is {home!r}, which is {what}",
             remedy="set it to the folder of the Dagster instance, or unset it: then the event log is not compared",
         )
-    return dagster_internals.event_storage(Path(home))
+    return dagster_loading.event_storage(Path(home))
 
 
 def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] = ()) -> Evidence:
@@ -138,7 +138,7 @@ def _heads_of(location: CodeLocation, owner: str) -> Mapping[Key, LedgerEntry]:
 def _events(storage: Any, asset: LocatedAsset) -> Events:
     if asset.partitions_def is None:
         return _whole_event(storage, asset.key)
-    found = dagster_internals.latest_tags(storage, asset.key, _DATA_VERSION)
+    found = dagster_loading.latest_tags(storage, asset.key, _DATA_VERSION)
     versions: dict[Key, str] = {key: version for key, version in found.items()}  # noqa: C416 - of a wider type
     return Events(materialized=frozenset(storage.get_materialized_partitions(asset.key)), data_versions=versions)
 

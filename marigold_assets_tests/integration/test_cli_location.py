@@ -9,7 +9,7 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, dagster_internals, partitioned_asset
+from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, dagster_loading, partitioned_asset
 from marigold_assets.code import code_fingerprint
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.location import CodeLocation, LocationOptions, environment, load
@@ -213,7 +213,7 @@ def test_settings_are_looked_up_in_the_environment_and_in_the_env_file(folder, m
             asset.refuse_missing_database()
     assert "$SHOP_DATABASE does not exist" in str(refused.value)
     assert "SECRET123" not in str(refused.value)
-    assert "SHOP_DATABASE" not in dagster_internals.environment_file(folder.parent)
+    assert "SHOP_DATABASE" not in dagster_loading.environment_file(folder.parent)
 
 
 def test_the_environment_is_what_it_was_afterwards(folder, monkeypatch):

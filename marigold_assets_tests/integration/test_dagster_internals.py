@@ -9,7 +9,7 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from marigold_assets import FencedPartitionIOManager, dagster_internals
+from marigold_assets import FencedPartitionIOManager, dagster_internals, dagster_loading
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 D1, D2, D3 = "2024-01-01", "2024-01-02", "2024-01-03"
@@ -254,7 +254,7 @@ def one(): ...
 
 
 def origin(**given):
-    return dagster_internals.Origin(**given)
+    return dagster_loading.Origin(**given)
 
 
 def test_definitions_are_loaded_from_files_modules_and_attributes(tmp_path, monkeypatch):
@@ -270,7 +270,7 @@ def test_definitions_are_loaded_from_files_modules_and_attributes(tmp_path, monk
         origin(module_name=name, attribute="made"),
         origin(package_name=name),
     ):
-        [repository] = dagster_internals.load_repositories(found, str(tmp_path))
+        [repository] = dagster_loading.load_repositories(found, str(tmp_path))
         assert list(repository.assets_defs_by_key) == [dg.AssetKey("one")]
         assert list(repository.get_top_level_resources()) == ["store"]
 
@@ -281,37 +281,37 @@ def test_code_locations_are_named_by_workspaces_and_projects(tmp_path, monkeypat
         "load_from:\n  - python_file: {relative_path: a.py, location_name: here, attribute: x}\n"
         "  - grpc_server: {host: localhost, port: 4000, location_name: there}\n"
     )
-    found = dagster_internals.locations_of_workspace(["w.yaml"])
+    found = dagster_loading.locations_of_workspace(["w.yaml"])
     assert list(found) == ["here", "there"]
     assert found["there"] is None
     assert found["here"].python_file == str(tmp_path / "a.py")
     assert found["here"].get_cli_args()[:3] == ["-f", str(tmp_path / "a.py"), "-d"]
     for text in ('[tool.dagster]\nmodule_name = "m"', '[tool.dg.project]\nroot_module = "r"'):
         (tmp_path / "pyproject.toml").write_text(text)
-        [one] = dagster_internals.locations_of_project("pyproject.toml").values()
+        [one] = dagster_loading.locations_of_project("pyproject.toml").values()
         assert one.module_name in ("m", "r.definitions")
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'")
-    assert dagster_internals.locations_of_project("pyproject.toml") == {}
+    assert dagster_loading.locations_of_project("pyproject.toml") == {}
 
 
 def test_a_configured_resource_tells_its_class_and_settings_without_being_set_up(monkeypatch):
     manager = FencedPartitionIOManager(database=dg.EnvVar("SHOP_DB"), schema="s", connection_config={"threads": 1})
     resource = dg.Definitions(resources={"io": manager}).get_repository_def().get_top_level_resources()["io"]
-    assert dagster_internals.configured_class(resource) is FencedPartitionIOManager
-    assert dagster_internals.configured_class(dg.ResourceDefinition.hardcoded_resource(1)) is None
+    assert dagster_loading.configured_class(resource) is FencedPartitionIOManager
+    assert dagster_loading.configured_class(dg.ResourceDefinition.hardcoded_resource(1)) is None
     monkeypatch.setenv("SHOP_DB", "/data/shop.duckdb")
-    made = FencedPartitionIOManager(**dagster_internals.configured_values(resource))
+    made = FencedPartitionIOManager(**dagster_loading.configured_values(resource))
     assert (made.database, made.schema_, made.connection_config) == ("/data/shop.duckdb", "s", {"threads": 1})
     monkeypatch.delenv("SHOP_DB")
     with pytest.raises(dg.DagsterInvalidConfigError):
-        dagster_internals.configured_values(resource)
+        dagster_loading.configured_values(resource)
 
 
 def test_the_env_file_is_read_as_dagster_reads_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SHOP_ROOT", "/data")
     (tmp_path / ".env").write_text("SHOP_DB=${SHOP_ROOT}/shop.duckdb\n# a comment\nEMPTY\n")
-    assert dagster_internals.environment_file(tmp_path) == {"SHOP_DB": "/data/shop.duckdb"}
-    assert dagster_internals.environment_file(tmp_path / "nowhere") == {}
+    assert dagster_loading.environment_file(tmp_path) == {"SHOP_DB": "/data/shop.duckdb"}
+    assert dagster_loading.environment_file(tmp_path / "nowhere") == {}
 
 
 def test_the_newest_data_version_of_every_partition_comes_at_once(tmp_path):
@@ -320,8 +320,8 @@ def test_the_newest_data_version_of_every_partition_comes_at_once(tmp_path):
         for partition, version in (("a", "v1"), ("b", "v2"), ("a", "v3"), ("c", None)):
             tags = {"dagster/data_version": version} if version else {}
             instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition, tags=tags))
-        storage = dagster_internals.event_storage(tmp_path)
-        assert dagster_internals.latest_tags(storage, key, "dagster/data_version") == {"a": "v3", "b": "v2"}
+        storage = dagster_loading.event_storage(tmp_path)
+        assert dagster_loading.latest_tags(storage, key, "dagster/data_version") == {"a": "v3", "b": "v2"}
         assert set(storage.get_materialized_partitions(key)) == {"a", "b", "c"}
         [entry] = storage.get_latest_materialization_events([key]).values()
         assert entry.asset_materialization.partition == "c"
