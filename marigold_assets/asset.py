@@ -13,7 +13,7 @@ import dagster as dg
 
 from marigold_assets import frames, partitions
 from marigold_assets.building import build_partitions
-from marigold_assets.code import LoadedCode
+from marigold_assets.code.loaded import LoadedCode
 from marigold_assets.errors import ConfigurationError, MarigoldError
 from marigold_assets.inputs import ALLOW_MISSING, Input
 from marigold_assets.model import CutOff

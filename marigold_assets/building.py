@@ -22,13 +22,13 @@ import pyarrow as pa
 from marigold_assets import dagster_internals, frames, report
 from marigold_assets.attempt import explained, owner_of
 from marigold_assets.calling import Returned, call
+from marigold_assets.code.reach import touches_only_its_arguments
 from marigold_assets.dry import dry_run
 from marigold_assets.errors import MarigoldError, Where
 from marigold_assets.events import EventWriter
 from marigold_assets.inputs import look_up, look_up_elsewhere, refuse_missing
 from marigold_assets.model import InputPartition, PartitionSlice, Receipt, derive_swap_id
 from marigold_assets.past import Past
-from marigold_assets.reach import touches_only_its_arguments
 from marigold_assets.recipe import Choices, Recipe
 from marigold_assets.replaying import replay_partitions
 from marigold_assets.standing import Standing

@@ -15,7 +15,7 @@ class Code:
 
     Attributes:
         version: Its declared version, if any.
-        fingerprint: See :mod:`marigold_assets.code`.
+        fingerprint: See :mod:`marigold_assets.code.loaded`.
         config_hash: Digest of the config that the function is given, if it takes any.
     """
 

@@ -14,7 +14,7 @@ import dagster as dg
 from marigold_assets import dagster_loading, partitions
 from marigold_assets.asset import PartitionedAssetsDefinition
 from marigold_assets.attempt import owner_of
-from marigold_assets.code import LoadedCode
+from marigold_assets.code.loaded import LoadedCode
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.lineage import Code
@@ -104,10 +104,11 @@ class LocatedAsset:
     @cached_property
     def loaded_code(self) -> LoadedCode | None:
         """The code of its function, as it was loaded; ``None`` if no Python function makes it."""
-        made, function = self.definition, self.function
-        if isinstance(made, PartitionedAssetsDefinition):
-            return made.code
-        return None if function is None or not made.is_executable else LoadedCode(function)
+        if not self.definition.is_executable:
+            return None
+        if isinstance(self.definition, PartitionedAssetsDefinition):
+            return self.definition.code
+        return None if self.function is None else LoadedCode(self.function)
 
     @cached_property
     def manager(self) -> Manager:

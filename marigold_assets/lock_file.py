@@ -33,7 +33,7 @@ class PresentCode:
 
     Attributes:
         version: Its declared version, if any.
-        fingerprint: See :mod:`marigold_assets.code`.
+        fingerprint: See :mod:`marigold_assets.code.loaded`.
         parts: A digest of each part of it, by name.
     """
 
@@ -97,7 +97,7 @@ class LockedCode:
 
     Attributes:
         version: Its declared version, if any.
-        fingerprint: See :mod:`marigold_assets.code`.
+        fingerprint: See :mod:`marigold_assets.code.loaded`.
         parts: A digest of each part of it, by name.
         earlier: The versions that it has had before, with their last fingerprint.
         equivalent: Changes under the present version that were proven to change nothing.

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from marigold_assets.code import LoadedCode
+from marigold_assets.code.loaded import LoadedCode
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.inputs import Input
 from marigold_assets.model import CutOff
@@ -64,7 +64,7 @@ class Recipe:
 
     @property
     def code_fingerprint(self) -> str:
-        """See :mod:`marigold_assets.code`."""
+        """See :mod:`marigold_assets.code.loaded`."""
         return self.code.fingerprint
 
 

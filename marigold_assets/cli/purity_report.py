@@ -14,10 +14,10 @@ from rich.console import Console
 from marigold_assets import partitions
 from marigold_assets.cli.failing import CANNOT, FOUND
 from marigold_assets.cli.rendering import counted, shown
+from marigold_assets.code.located import place_of
+from marigold_assets.code.purity import Finding, look
 from marigold_assets.errors import ConfigurationError, MarigoldError
-from marigold_assets.located import place_of
 from marigold_assets.location import CodeLocation, LocatedAsset
-from marigold_assets.purity import Finding, look
 from marigold_assets.replay import refuse_others
 from marigold_assets.trial import Dependence, Trial
 

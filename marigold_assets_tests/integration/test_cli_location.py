@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, dagster_loading, partitioned_asset
-from marigold_assets.code import code_fingerprint
+from marigold_assets.code.loaded import code_fingerprint
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.location import CodeLocation, LocationOptions, environment, load
 

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from marigold_assets.code import code_fingerprint
+from marigold_assets.code.loaded import code_fingerprint
 
 LONG = bool(os.environ.get("MARIGOLD_STRESS"))
 OPERATORS = st.sampled_from(["+", "-", "*", "//"])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from marigold_assets.code import code_fingerprint, code_parts
+from marigold_assets.code.loaded import code_fingerprint, code_parts
 
 HELPERS = """
     import functools
@@ -168,7 +168,9 @@ def test_remarks_layout_and_what_is_not_used_do_not_count(fingerprint, old, new)
 @pytest.mark.slow
 def test_it_is_the_same_in_every_process(fingerprint, tmp_path):
     expected = fingerprint()
-    script = "import shop.assets; from marigold_assets.code import code_fingerprint as c; print(c(shop.assets.made))"
+    script = (
+        "import shop.assets; from marigold_assets.code.loaded import code_fingerprint as c; print(c(shop.assets.made))"
+    )
     found = {
         subprocess.run(
             [sys.executable, "-c", script],

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from marigold_assets.code import LoadedCode, code_fingerprint, code_parts
+from marigold_assets.code.loaded import LoadedCode, code_fingerprint, code_parts
 
 OLD = "def made(x):\n    'Old.'\n    return helper(x) + RATE\n\nRATE = 1\n\ndef helper(x):\n    return x + 1\n"
 

@@ -9,8 +9,8 @@ import textwrap
 
 import pytest
 
-from marigold_assets.impurities import Kind
-from marigold_assets.purity import look
+from marigold_assets.code.impurities import Kind
+from marigold_assets.code.purity import look
 
 _numbers = itertools.count()
 
@@ -296,7 +296,7 @@ def test_a_waiver_without_a_reason_is_a_finding_and_waives_nothing(module):
 
 
 def test_a_waiver_does_not_change_the_code_fingerprint(module):
-    from marigold_assets.code import code_fingerprint
+    from marigold_assets.code.loaded import code_fingerprint
 
     plain = "import time\ndef rows(orders):\n    return time.time()\n"
     waived = plain.replace("time.time()", "time.time()  # marigold: pure because it is only logged")

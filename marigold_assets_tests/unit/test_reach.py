@@ -17,7 +17,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from marigold_assets.reach import touches_only_its_arguments
+from marigold_assets.code.reach import touches_only_its_arguments
 from marigold_assets_tests.unit import test_code
 
 CONNECTION = duckdb.connect()

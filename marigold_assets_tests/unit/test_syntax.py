@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from marigold_assets.syntax import read
+from marigold_assets.code.syntax import read
 
 
 def reading(*nodes):
@@ -63,7 +63,7 @@ def test_a_template_string_of_a_later_release_can_be_read():
 
 
 def test_the_text_is_what_it_was_written_to_be():
-    """A change of this text is another fingerprint for everybody: then :data:`marigold_assets.code.FORMAT` rises."""
+    """A change of this text is another fingerprint for everybody: then the format of fingerprints has to rise."""
     [made] = parsed(
         """
         def made(orders, *, tax=0x10):

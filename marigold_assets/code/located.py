@@ -14,8 +14,8 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
-from marigold_assets import source
-from marigold_assets.impurities import PLACEHOLDER
+from marigold_assets.code import source
+from marigold_assets.code.impurities import PLACEHOLDER
 
 _WAIVER = re.compile(r"(?:#|--)\s*marigold:\s*pure\b(?:\s+because\b)?[\s:]*(?P<reason>.*)$")
 NOTHING = object()

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
-from marigold_assets.importing import absolute_name, import_along
-from marigold_assets.source import (
+from marigold_assets.code.importing import absolute_name, import_along
+from marigold_assets.code.source import (
     bytecode,
     closure_of,
     default_values,
@@ -21,10 +21,10 @@ from marigold_assets.source import (
     plain_text,
     words_of,
 )
-from marigold_assets.sql_files import SqlFiles
-from marigold_assets.syntax import Imported, Reference
-from marigold_assets.texts import Text, functions_in, is_compiled_as_written, text_now
-from marigold_assets.values import described, held_functions, order
+from marigold_assets.code.sql_files import SqlFiles
+from marigold_assets.code.syntax import Imported, Reference
+from marigold_assets.code.texts import Text, functions_in, is_compiled_as_written, text_now
+from marigold_assets.code.values import described, held_functions, order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

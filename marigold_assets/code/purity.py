@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from types import FunctionType, ModuleType
 from typing import Any
 
-from marigold_assets import located, source
-from marigold_assets.impurities import (
+from marigold_assets.code import located, source
+from marigold_assets.code.impurities import (
     Kind,
     Names,
     Rule,
@@ -27,7 +27,7 @@ from marigold_assets.impurities import (
     rule_of_method,
     tables_of_sql,
 )
-from marigold_assets.located import Place
+from marigold_assets.code.located import Place
 
 _MOST = 1_000  # definitions that are followed
 _OF_SQL = frozenset(

@@ -18,8 +18,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from marigold_assets.source import is_followed
-from marigold_assets.syntax import SCOPES, Imported, Reading, bound_by, nodes_within, read
+from marigold_assets.code.source import is_followed
+from marigold_assets.code.syntax import SCOPES, Imported, Reading, bound_by, nodes_within, read
 
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)

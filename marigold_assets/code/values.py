@@ -15,7 +15,7 @@ from pathlib import PurePath
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
-from marigold_assets.source import plain_text
+from marigold_assets.code.source import plain_text
 
 _VALUES: Final = (
     *(dt.date, dt.time, dt.timedelta, dt.tzinfo),

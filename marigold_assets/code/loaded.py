@@ -1,11 +1,11 @@
 """The code fingerprint of a function: another one whenever its code, or code of its project that it uses, is.
 
-What counts are the syntax trees (:mod:`marigold_assets.syntax`): comments, layout, docstrings and the names of files do
-not, nor do decorators of Dagster and of this package. Functions, classes and whatever else a module binds to a name are
-followed as long as they belong to the same top-level package, or to a module whose file lies neither in the standard
-library nor among the installed packages: a flat project has its helpers in modules beside the definitions. So are
-imports within a function, what containers and objects of the project hold, what a function closes over, and files of
-SQL that the code names. Of other packages the name counts that is used.
+What counts are the syntax trees (:mod:`marigold_assets.code.syntax`): comments, layout, docstrings and the names of
+files do not, nor do decorators of Dagster and of this package. Functions, classes and whatever else a module binds to a
+name are followed as long as they belong to the same top-level package, or to a module whose file lies neither in the
+standard library nor among the installed packages: a flat project has its helpers in modules beside the definitions. So
+are imports within a function, what containers and objects of the project hold, what a function closes over, and files
+of SQL that the code names. Of other packages the name counts that is used.
 
 A name of a module means what its text says, not what it stands for at the moment: a cache that fills, a path of this
 machine or a setting of the environment is no code. The text is that of the moment of loading: it is taken when the
@@ -30,9 +30,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from marigold_assets.meaning import Node, Project
-from marigold_assets.source import package_of
-from marigold_assets.texts import Text, texts_of
+from marigold_assets.code.meaning import Node, Project
+from marigold_assets.code.source import package_of
+from marigold_assets.code.texts import Text, texts_of
 
 FORMAT: Final = "cf2"
 

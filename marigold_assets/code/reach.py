@@ -1,7 +1,7 @@
 """Whether the code of a function shows that it touches nothing but its arguments: no file, no program, no connection.
 
-In doubt it may touch something. Names are followed as for the fingerprint (:mod:`marigold_assets.code`); everything
-else that the function names must come from a library that works on values alone.
+In doubt it may touch something. Names are followed as for the fingerprint (:mod:`marigold_assets.code.loaded`);
+everything else that the function names must come from a library that works on values alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from marigold_assets import source
+from marigold_assets.code import source
 
 _OF_VALUES = frozenset(
     [
