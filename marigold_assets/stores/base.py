@@ -264,6 +264,10 @@ class PartitionStore(ABC):
             MissingTableError: There is no such table.
         """
 
+    def row_count(self, table: TableName) -> int | None:
+        """How many rows a table holds now, whoever wrote them; ``None`` if there is no such table."""
+        return None if self.columns(table) is None else self.read(table).num_rows
+
     def newest(self, table: TableName) -> LedgerEntry | None:
         """The newest ledger entry of a table, or ``None`` if nothing was ever swapped into it."""
         entries = self.ledger(table)

@@ -90,6 +90,15 @@ class DuckDBReader(PartitionStore, ABC):
         with self._session_for(table, None) as session:
             return session.table_columns(table)
 
+    def row_count(self, table: TableName) -> int | None:
+        if not self._connector.path.exists():
+            return None
+        with self._session_for(table, None) as session:
+            if session.table_columns(table) is None:
+                return None
+            [(number,)] = session.execute("count rows", f"FROM {session.name(table)} SELECT count(*)")
+            return int(number)
+
     def ledger(self, table: TableName | None = None) -> tuple[LedgerEntry, ...]:
         where, parameters = ("true", []) if table is None else ("table_key = ?", [table.key])
         return self._entries(where, parameters)

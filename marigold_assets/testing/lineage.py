@@ -56,6 +56,14 @@ class LineageContract(StoreHarness):
         [found] = filled.inputs([slice_of("a")])
         assert found.content_hash == receipt.entry.content_hash
 
+    def test_the_rows_of_a_table_are_counted_whoever_wrote_them(self, filled: PartitionStore) -> None:
+        """Of the whole table, and not what the ledger says."""
+        before = filled.row_count(TABLE)
+        assert before == sum(entry.row_count for entry in filled.heads(TABLE).values())
+        swap(filled, self.draw(filled, "x"), {"a": []})
+        assert filled.row_count(TABLE) == filled.heads(TABLE)["b"].row_count
+        assert filled.row_count(TableName(schema="sales", name="nothing")) is None
+
     def test_inputs_of_a_store_without_anything_are_unknown(self, store: PartitionStore) -> None:
         """Nothing was ever written."""
         [found] = store.inputs([slice_of("a")])
