@@ -24,7 +24,7 @@ from marigold_assets.attempt import explained, owner_of
 from marigold_assets.calling import Returned, call
 from marigold_assets.code.reach import touches_only_its_arguments
 from marigold_assets.dry import dry_run
-from marigold_assets.errors import MarigoldError, Where
+from marigold_assets.errors import MarigoldError, MixedVersionsError, Where
 from marigold_assets.events import EventWriter
 from marigold_assets.inputs import look_up, look_up_elsewhere, refuse_missing
 from marigold_assets.model import InputPartition, PartitionSlice, Receipt, derive_swap_id
@@ -308,8 +308,14 @@ class _Building:
         with self._target.explained(keys):
             found = look_up_elsewhere(strangers, keys)
             refuse_missing(keys[0], strangers, found, self._target.slice_of(keys[0]).where)
-            self._target.refuse_mixed(self._store, strangers, keys)
+            before = self._target.refuse_mixed(self._store, strangers, keys)
             arguments = {s.name: s.load_elsewhere(keys[0]) for s in strangers if s.input is not None}
+            if before and self._target.refuse_mixed(self._store, strangers, keys) != before:
+                raise MixedVersionsError(
+                    "an input that is needed under one definition was written while it was read",
+                    remedy="run again when the backfill of it has ended",
+                    **self._target.slice_of(keys[0]).where,
+                )
         return _Elsewhere(arguments=arguments, inputs=tuple(found.values()))
 
     def _call(self, keys: Sequence[str], arguments: Mapping[str, Any]) -> Returned:

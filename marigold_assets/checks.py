@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -14,7 +14,8 @@ from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Mixture
-from marigold_assets.model import LedgerEntry
+from marigold_assets.model import LedgerEntry, fold
+from marigold_assets.resource import FencedPartitionResource
 from marigold_assets.uniformity import Subject, mixture_of, remedy, said_of_accepted, said_of_odd
 from marigold_assets.versions import Stretch
 
@@ -40,7 +41,7 @@ def build_uniform_version_check(
         columns: The columns that count, where the asset declares what its code versions change (the metadata
             ``marigold/column_versions``); all by default.
         blocking: Whether assets behind it are not built in the same run where it fails.
-        io_manager_key: The resource that stores the asset.
+        io_manager_key: The resource that stores the asset, also where that is a ``FencedPartitionResource``.
         name: The name of the check.
 
     Raises:
@@ -57,10 +58,11 @@ def build_uniform_version_check(
     def uniform_version(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         """All partitions were built under one definition."""
         manager = getattr(context.resources, io_manager_key)
-        if not isinstance(manager, FencedPartitionIOManager):
+        if not isinstance(manager, FencedPartitionIOManager | FencedPartitionResource):
             raise ConfigurationError(
                 f"resource {io_manager_key!r} is a {type(manager).__name__}, which keeps no ledger",
-                remedy="name the FencedPartitionIOManager that stores the asset: io_manager_key=...",
+                remedy="name the FencedPartitionIOManager or FencedPartitionResource that stores the asset, by"
+                " io_manager_key",
                 asset=owner_of(asset.key),
             )
         return _judged(asset, manager, context.instance, columns)
@@ -70,31 +72,35 @@ def build_uniform_version_check(
 
 def _judged(
     asset: dg.AssetsDefinition,
-    manager: FencedPartitionIOManager,
+    manager: FencedPartitionIOManager | FencedPartitionResource,
     instance: dg.DagsterInstance,
     columns: Sequence[str] | None,
 ) -> dg.AssetCheckResult:
     spec = asset.specs_by_key[asset.key]
     table = partitions.table_of_asset(asset.key, spec.metadata, manager.schema_)
-    owner = owner_of(asset.key)
+    where = Where(asset=owner_of(asset.key), table=str(table))
     definition: Any = asset.partitions_def
     keys = [str(key) for key in definition.get_partition_keys(dynamic_partitions_store=instance)]
     heads = manager.store.heads(table)
     known: dict[str | None, LedgerEntry] = {key: heads[key] for key in keys if key in heads}
-    changes = partitions.column_changes(spec.metadata, Where(asset=owner, table=str(table)))
     fingerprint = asset.code.fingerprint if isinstance(asset, PartitionedAssetsDefinition) else None
     subject = Subject(
         table=table,
-        owner=owner,
+        owner=owner_of(asset.key),
         code=Code(version=spec.code_version, fingerprint=fingerprint),
-        changes=changes,
+        changes=partitions.column_changes(spec.metadata, where),
+        impure=partitions.impure_columns(spec.metadata, where).keys(),
         takes_ranges=partitions.takes_ranges(asset.backfill_policy),
+        keys=lambda: keys,
     )
+    _refuse_unknown_columns(columns, heads, where)
     found = mixture_of(manager.store, subject, keys, known, columns)
-    shown = versions.stretches(keys, known)[:_MOST_SHOWN]
+    recorded, stored = sum(entry.row_count for entry in heads.values()), manager.store.row_count(table)
+    unknown = None if stored in {recorded, None} else f"the table has {stored} rows, and the ledger knows of {recorded}"
+    shown = versions.stretches(keys, known, found.definition_of)[:_MOST_SHOWN]
     return dg.AssetCheckResult(
-        passed=not found.odd,
-        description=_described(subject, found),
+        passed=not found.odd and unknown is None,
+        description=_described(subject, found) if unknown is None else unknown,
         metadata={
             "marigold/definitions": dg.MetadataValue.table([_record(one) for one in shown]),
             "marigold/partitions": len(known),
@@ -104,8 +110,23 @@ def _judged(
     )
 
 
+def _refuse_unknown_columns(
+    columns: Sequence[str] | None, heads: Mapping[str | None, LedgerEntry], where: Where
+) -> None:
+    newest = max(heads.values(), key=lambda entry: entry.position, default=None)
+    if columns is None or newest is None:
+        return
+    known = {fold(column.name) for column in newest.columns}
+    if missing := [name for name in columns if fold(name) not in known]:
+        raise ConfigurationError(
+            f"uniform_version is about column {missing[0]!r}, which the table does not have",
+            remedy=f"name some of {', '.join(column.name for column in newest.columns)}",
+            **where,
+        )
+
+
 def _described(subject: Subject, found: Mixture) -> str:
-    if found.wanted is None:
+    if not found.definitions:
         return "the ledger knows no partition of it"
     accepted = f"; {said_of_accepted(found)}" if found.accepted else ""
     if found.odd:

@@ -53,12 +53,13 @@ def upstream_node(context: dg.AssetExecutionContext, key: dg.AssetKey) -> BaseAs
     return graph.get(key) if graph.has(key) else None
 
 
-def node_of_input(context: dg.InputContext) -> BaseAssetNode | None:
-    """What the running job knows of the asset that an input loads, or ``None`` if it knows nothing."""
+def node_of_input(context: dg.InputContext) -> tuple[BaseAssetNode | None, dg.DagsterInstance | None]:
+    """What the running job knows of the asset that an input loads, if anything, and its instance."""
     if not context.has_asset_key or context._step_context is None:
-        return None
-    graph = context.step_context.job_def.asset_layer.asset_graph
-    return graph.get(context.asset_key) if graph.has(context.asset_key) else None
+        return None, None
+    step = context.step_context
+    graph = step.job_def.asset_layer.asset_graph
+    return (graph.get(context.asset_key) if graph.has(context.asset_key) else None), step.instance
 
 
 def io_manager_key_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> str | None:

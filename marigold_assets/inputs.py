@@ -109,7 +109,7 @@ class Source:
     @cached_property
     def subject(self) -> Subject:
         """It as a table whose versions are looked at."""
-        return subject_of(self._node, self.table, self.owner)
+        return subject_of(self._node, self.table, self.owner, self._context.instance)
 
     @property
     def where(self) -> Where:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import dagster as dg
@@ -26,7 +26,7 @@ from marigold_assets.attempt import (
 from marigold_assets.errors import ConfigurationError, UnsupportedTypeError, Where
 from marigold_assets.model import Attempt, Claim, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
 from marigold_assets.stores.duckdb import DuckDBStore
-from marigold_assets.uniformity import UNIFORM, refuse_mixture, subject_of
+from marigold_assets.uniformity import UNIFORM, read_uniform, subject_of
 
 
 class FencedPartitionIOManager(dg.ConfigurableIOManager):
@@ -114,27 +114,34 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
             own_past = slices is not None and (not slices or context.asset_key in assets_of_step())
             if own_past and self.store.columns(table) is None:
                 return frames.empty(kind, where)
-            self._refuse_mixed(context, table, owner, slices)
-            loaded = frames.load(self.store, (table, slices, columns), kind, where)
+
+            def load() -> Any:
+                return frames.load(self.store, (table, slices, columns), kind, where)
+
+            needs_one = (context.definition_metadata or {}).get(UNIFORM)
+            loaded = self._read_uniform(context, (table, owner), slices, load) if needs_one else load()
             self._refuse_overwritten(upstream, table, where)
             return loaded
 
-    def _refuse_mixed(
+    def _read_uniform(
         self,
         context: dg.InputContext,
-        table: TableName,
-        owner: str,
+        place: tuple[TableName, str],
         slices: Sequence[PartitionSlice] | None,
-    ) -> None:
-        """Refuse partitions that were built under several definitions where the input is needed under one."""
-        own = context.definition_metadata or {}
-        if not own.get(UNIFORM):
-            return
-        where = Where(asset=owner, table=str(table))
-        subject = subject_of(dagster_internals.node_of_input(context), table, owner)
-        keys = None if slices is None else [slice_.partition_key for slice_ in slices]
-        warn = context.log.warning if self._attempt is not None else warnings.warn
-        refuse_mixture(self.store, subject, keys, own.get("columns"), where=where, warn=warn)
+        load: Callable[[], Any],
+    ) -> Any:
+        """Load an input that is needed under one definition."""
+        table, owner = place
+        node, instance = dagster_internals.node_of_input(context)
+        return read_uniform(
+            self.store,
+            subject_of(node, table, owner, instance),
+            slices,
+            load,
+            columns=(context.definition_metadata or {}).get("columns"),
+            where=Where(asset=owner, table=str(table)),
+            warn=context.log.warning if self._attempt is not None else warnings.warn,
+        )
 
     def _begin_reading(self, context: dg.InputContext) -> None:
         """Have a token older than what is read, and claim the keys of a range run, known only within a step."""

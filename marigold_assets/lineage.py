@@ -47,6 +47,8 @@ class Code:
             return found.code_version == self.version
         if self.fingerprint is None or found.code_fingerprint is None:
             return None
+        if _method(self.fingerprint) != _method(found.code_fingerprint):
+            return None
         return found.code_fingerprint == self.fingerprint
 
     def would_build(self, entry: LedgerEntry) -> Definition:
@@ -59,9 +61,16 @@ class Code:
 
     def is_of(self, definition: Definition) -> bool:
         """Whether a definition is one of its version."""
-        if self.version is not None or definition.code_version is not None:
-            return definition.code_version == self.version
+        if definition.code_version != self.version:
+            return False
+        if self.version is not None and None in {definition.code_fingerprint, self.fingerprint}:
+            return True
         return self.fingerprint is not None and definition.code_fingerprint == self.fingerprint
+
+
+def _method(fingerprint: str) -> str:
+    """How a fingerprint was made: those of two methods say nothing about each other."""
+    return fingerprint.partition(":")[0]
 
 
 def same_inputs(recorded: Iterable[InputPartition], present: Iterable[InputPartition], *, unknown: bool) -> bool:

@@ -1,21 +1,21 @@
 """Whether a table carries one definition or a mixture: which partitions are odd, and in which columns; pure.
 
-Definitions are compared as their author declares them. That one code version differs from another in some columns only
-may be declared; partitions may be accepted as they are.
+Definitions are told apart as their author declares them, as long as the ledger bears that out: where partitions that
+were computed again from the same inputs hold something else, although the code version is the same or declares not to
+change these columns, the declaration does not count. Partitions may be accepted as they are.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 
-from marigold_assets.fingerprint import Comparison, compare
+from marigold_assets.content import ContentChange, content_changes
 from marigold_assets.lineage import Code
-from marigold_assets.model import Acceptance, Definition, InputPartition, LedgerEntry
-from marigold_assets.versions import Stretch, definitions, stretches
+from marigold_assets.model import Acceptance, Definition, LedgerEntry, fold
+from marigold_assets.versions import DefinitionOf, Stretch, definitions, stretches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Difference:
         """Whether it is one for whoever uses some columns; ``None``: all."""
         if self.columns is None or columns is None:
             return self.columns is None or bool(self.columns)
-        return not self.columns.isdisjoint(columns)
+        return not set(map(fold, self.columns)).isdisjoint(map(fold, columns))
 
     def __str__(self) -> str:
         return "all columns" if self.columns is None else ", ".join(sorted(self.columns)) or "no column"
@@ -60,12 +60,16 @@ class Mixture:
     """How far partitions were built under one definition.
 
     Attributes:
-        wanted: The definition that all of them should have; ``None`` if there are none.
-        definitions: All that they have, that of most partitions first.
-        odd: Those under others, in stretches.
-        accepted: Those under others that somebody accepts, in stretches.
+        wanted: The definition that all of them should have; ``None`` if there is none, or nobody knows it.
+        definitions: All that they have, that of the newest entry first.
+        odd: Those under others, and those of which nobody knows, in stretches.
+        accepted: Those of them that somebody accepts, in stretches.
         acceptances: By which that is, without repetitions.
         difference: In which columns the odd ones differ.
+        content: What really changed from definition to definition.
+        contradicted: What of that is declared not to.
+        changes: What is declared of code versions, as far as the ledger bears it out.
+        silent: Versions, each with a config, under which code that was not the same has made other content.
     """
 
     wanted: Definition | None
@@ -74,6 +78,27 @@ class Mixture:
     accepted: tuple[Stretch, ...] = ()
     acceptances: tuple[Acceptance, ...] = ()
     difference: Difference = field(default_factory=lambda: Difference(columns=frozenset()))
+    content: tuple[ContentChange, ...] = ()
+    contradicted: tuple[ContentChange, ...] = ()
+    changes: Changes = field(default_factory=dict)
+    silent: frozenset[Definition] = frozenset()
+
+    def definition_of(self, entry: LedgerEntry) -> Definition:
+        """Under which definition a partition was built."""
+        return _definition_of(entry, self.silent)
+
+
+def needs_history(heads: Mapping[str | None, LedgerEntry], changes: Changes) -> bool:
+    """Whether older entries of the ledger have a say: where something is declared that they may not bear out.
+
+    Args:
+        heads: The newest entries of the partitions that count.
+        changes: What is declared of code versions.
+    """
+    declared = {Definition.of(entry) for entry in heads.values()}
+    return len({Definition.exactly(entry) for entry in heads.values()}) > len(declared) or (
+        bool(changes) and len(declared) > 1
+    )
 
 
 def mixture(
@@ -84,7 +109,8 @@ def mixture(
     now: datetime,
     acceptances: Iterable[Acceptance] = (),
     changes: Changes | None = None,
-    content: Sequence[ContentChange] = (),
+    history: Iterable[LedgerEntry] = (),
+    impure: Collection[str] = (),
     columns: Collection[str] | None = None,
 ) -> Mixture:
     """Which partitions are odd.
@@ -93,32 +119,40 @@ def mixture(
         keys: The partitions in the order of their definition; those that were never built are left out.
         heads: Their newest ledger entries.
         present: The present code, if it is known: if it has built any, its definition is the one wanted, and otherwise
-            that of most partitions.
+            that of the newest entry.
         now: When (aware): what was accepted may have ended.
         acceptances: What was accepted, in the order in which it was recorded.
         changes: What is declared of code versions.
-        content: What really changed: a column that did so counts, whatever is declared.
+        history: The ledger of the table in order, where it has a say (see :func:`needs_history`).
+        impure: Columns that are admitted to differ whenever they are computed.
         columns: The columns that count; ``None``: all.
     """
     built = {key: heads[key] for key in keys if key in heads}
-    found = definitions(built)
-    of_present = (one for one in found if present is not None and present.is_of(one))
-    wanted = next(of_present, next(iter(found), None))
-    if wanted is None:
-        return Mixture(wanted=None)
-    others = {one: _in_fact(one, wanted, changes or {}, content) for one in found if one != wanted}
-    differing = {one: how for one, how in others.items() if how.touches(columns)}
+    seen = content_changes(history, ignored=impure)
+    silent = frozenset(
+        replace(one.before, code_fingerprint=None) for one in seen if one.is_silent and (one.columns or one.moved)
+    )
+
+    def definition_of(entry: LedgerEntry) -> Definition:
+        return _definition_of(entry, silent)
+
+    content = tuple(_as_declared(seen, silent))
+    effective = _borne_out(changes or {}, content)
+    found = definitions(built, definition_of)
+    known = [one for one in found if not one.is_unknown]
+    wanted = next((one for one in known if present is not None and present.is_of(one)), next(iter(known), None))
+    differing = {one: how for one in found if one != wanted and (how := _how(one, wanted, effective)).touches(columns)}
     standing = _standing(acceptances, now)
     odd: list[Stretch] = []
     accepted: list[Stretch] = []
     used: dict[Acceptance, None] = {}
-    for stretch in stretches(list(built), built):
+    for stretch in stretches(list(built), built, definition_of):
         if stretch.definition not in differing:
             continue
         by = [standing.get((key, stretch.definition)) for key in stretch.keys]
         used |= dict.fromkeys(one for one in by if one is not None)
-        odd += _part(stretch, by, built, accepted=False)
-        accepted += _part(stretch, by, built, accepted=True)
+        odd += _part(stretch, by, built, definition_of, accepted=False)
+        accepted += _part(stretch, by, built, definition_of, accepted=True)
     return Mixture(
         wanted=wanted,
         definitions=found,
@@ -126,16 +160,35 @@ def mixture(
         accepted=tuple(accepted),
         acceptances=_told_apart(used),
         difference=_together(differing[one.definition] for one in odd if one.definition is not None),
+        content=content,
+        contradicted=contradictions(content, changes or {}),
+        changes=effective,
+        silent=silent,
     )
 
 
-def _in_fact(one: Definition, wanted: Definition, changes: Changes, content: Iterable[ContentChange]) -> Difference:
-    """In which columns two definitions differ, by what is declared and by what was seen to change."""
-    declared = difference(one, wanted, changes)
-    if declared.columns is None:
-        return declared
-    seen = [set(change.columns) for change in content if {change.before, change.after} == {one, wanted}]
-    return Difference(columns=declared.columns.union(*seen))
+def _definition_of(entry: LedgerEntry, silent: Collection[Definition]) -> Definition:
+    declared = Definition.of(entry)
+    return Definition.exactly(entry) if declared in silent else declared
+
+
+def _as_declared(seen: Iterable[ContentChange], silent: Collection[Definition]) -> Iterable[ContentChange]:
+    """The same, between definitions as they are told apart; what is one definition has not changed."""
+    for one in seen:
+        pair = [_declared(definition, silent) for definition in (one.before, one.after)]
+        if pair[0] != pair[1]:
+            yield replace(one, before=pair[0], after=pair[1])
+
+
+def _declared(exact: Definition, silent: Collection[Definition]) -> Definition:
+    if exact.code_version is None:
+        return exact
+    declared = replace(exact, code_fingerprint=None)
+    return exact if declared in silent else declared
+
+
+def _how(one: Definition, wanted: Definition | None, changes: Changes) -> Difference:
+    return Difference(columns=None) if wanted is None or one.is_unknown else difference(one, wanted, changes)
 
 
 def _standing(acceptances: Iterable[Acceptance], now: datetime) -> dict[tuple[str | None, Definition], Acceptance]:
@@ -144,12 +197,17 @@ def _standing(acceptances: Iterable[Acceptance], now: datetime) -> dict[tuple[st
 
 
 def _part(
-    stretch: Stretch, by: Sequence[Acceptance | None], heads: Mapping[str | None, LedgerEntry], *, accepted: bool
+    stretch: Stretch,
+    by: Sequence[Acceptance | None],
+    heads: Mapping[str | None, LedgerEntry],
+    definition_of: DefinitionOf,
+    *,
+    accepted: bool,
 ) -> list[Stretch]:
     """The stretches of those that are accepted, or of the others."""
     edges = [0, *(n for n, (a, b) in enumerate(pairwise(by), 1) if (a is None) != (b is None)), len(by)]
     runs = [(start, end) for start, end in pairwise(edges) if start < end and (by[start] is not None) is accepted]
-    return [one for start, end in runs for one in stretches(stretch.keys[start:end], heads)]
+    return [one for start, end in runs for one in stretches(stretch.keys[start:end], heads, definition_of)]
 
 
 def _told_apart(acceptances: Iterable[Acceptance]) -> tuple[Acceptance, ...]:
@@ -180,65 +238,46 @@ def difference(left: Definition, right: Definition, changes: Changes) -> Differe
         return Difference(columns=frozenset())
     if left.config_hash != right.config_hash or left.code_version is None or right.code_version is None:
         return Difference(columns=None)
-    ours, theirs = _ancestry(left.code_version, changes), _ancestry(right.code_version, changes)
-    shared = [version for version in ours if version in theirs]
-    if not shared:
+    if left.code_version == right.code_version:  # and other code, which nobody has declared
         return Difference(columns=None)
-    return Difference(columns=ours[shared[0]] | theirs[shared[0]])
+    path = _path(left.code_version, right.code_version, changes)
+    return Difference(columns=None if path is None else frozenset().union(*(changes[one].columns for one in path)))
 
 
-def _ancestry(version: str, changes: Changes) -> dict[str, frozenset[str]]:
-    """A version and those that it is declared to come from, each with the columns that differ since, the newest first.
+def _path(left: str, right: str, changes: Changes) -> list[str] | None:
+    """The versions whose declared changes lie between two; ``None`` if they have no declared ancestor in common."""
+    ours, theirs = _ancestry(left, changes), _ancestry(right, changes)
+    shared = next((version for version in ours if version in theirs), None)
+    if shared is None:
+        return None
+    return [*ours[: ours.index(shared)], *theirs[: theirs.index(shared)]]
+
+
+def _ancestry(version: str, changes: Changes) -> list[str]:
+    """A version and those that it is declared to come from, the newest first.
 
     What is declared in a circle ends where it would begin anew.
     """
-    found: dict[str, frozenset[str]] = {version: frozenset()}
-    columns: frozenset[str] = frozenset()
-    while (change := changes.get(version)) is not None and change.since not in found:
-        columns |= change.columns
-        version = change.since
-        found[version] = columns
+    found = [version]
+    while (change := changes.get(found[-1])) is not None and change.since not in found:
+        found.append(change.since)
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContentChange:
-    """What became of partitions that were built under one definition and then, from the same inputs, under another.
+def _borne_out(changes: Changes, content: Iterable[ContentChange]) -> Changes:
+    """What is declared, as far as the ledger bears it out.
 
-    Attributes:
-        before: The older definition.
-        after: The newer one.
-        partitions: How many partitions that were.
-        columns: Per column that has not the same content, how many partitions differ in it.
-        moved: How many partitions differ only in which values stand in one row together.
+    Where something else really changed between two versions, each version on the way may have changed it; where only
+    the rows are put together otherwise, nobody can say which columns that concerns.
     """
-
-    before: Definition
-    after: Definition
-    partitions: int
-    columns: Mapping[str, int]
-    moved: int
-
-
-def content_changes(entries: Iterable[LedgerEntry]) -> tuple[ContentChange, ...]:
-    """Which columns really changed from one definition to the next, by the content hashes of each column.
-
-    Partitions whose inputs were others, or are not known, say nothing about the code and are left out.
-
-    Args:
-        entries: Ledger entries of one table in the order of the ledger.
-    """
-    newest: dict[str | None, LedgerEntry] = {}
-    compared: dict[tuple[Definition, Definition], list[tuple[LedgerEntry, LedgerEntry]]] = defaultdict(list)
-    for entry in entries:
-        before = newest.get(entry.partition_key)
-        newest[entry.partition_key] = entry
-        if before is None or not _from_the_same(before, entry):
-            continue
-        pair = Definition.of(before), Definition.of(entry)
-        if pair[0] != pair[1] and compare(before.content_hash, entry.content_hash) is not Comparison.UNKNOWN:
-            compared[pair].append((before, entry))
-    return tuple(_content_change(pair, found) for pair, found in compared.items())
+    found = dict(changes)
+    for one in contradictions(content, changes):
+        for version in _path(str(one.before.code_version), str(one.after.code_version), changes) or ():
+            if one.columns and version in found:
+                found[version] = replace(found[version], columns=found[version].columns | one.columns.keys())
+            else:
+                found.pop(version, None)
+    return found
 
 
 def contradictions(found: Iterable[ContentChange], changes: Changes) -> tuple[ContentChange, ...]:
@@ -256,30 +295,8 @@ def contradictions(found: Iterable[ContentChange], changes: Changes) -> tuple[Co
         declared = difference(one.before, one.after, changes).columns
         if declared is None:
             continue
-        columns = {name: count for name, count in one.columns.items() if name not in declared}
-        if columns or (one.moved and not declared):
+        known = set(map(fold, declared))
+        columns = {name: count for name, count in one.columns.items() if fold(name) not in known}
+        if columns or one.moved:
             told.append(replace(one, columns=columns))
     return tuple(told)
-
-
-def _content_change(
-    pair: tuple[Definition, Definition], found: Sequence[tuple[LedgerEntry, LedgerEntry]]
-) -> ContentChange:
-    columns: Counter[str] = Counter()
-    moved = 0
-    for before, after in found:
-        names = [*after.column_hashes, *(name for name in before.column_hashes if name not in after.column_hashes)]
-        differing = [name for name in names if before.column_hashes.get(name) != after.column_hashes.get(name)]
-        columns.update(differing)
-        moved += not differing and compare(before.content_hash, after.content_hash) is Comparison.DIFFERENT
-    return ContentChange(before=pair[0], after=pair[1], partitions=len(found), columns=dict(columns), moved=moved)
-
-
-def _from_the_same(before: LedgerEntry, after: LedgerEntry) -> bool:
-    """Whether both were computed from the same: what cannot be known of assets that name no inputs, is said of them."""
-    ours, theirs = _contents(before.provenance.inputs), _contents(after.provenance.inputs)
-    return ours == theirs and None not in ours.values()
-
-
-def _contents(inputs: Iterable[InputPartition]) -> dict[tuple[str, str | None], str | None]:
-    return {(one.owner, one.partition_key): one.content_hash for one in inputs}

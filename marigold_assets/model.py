@@ -236,8 +236,8 @@ class Definition:
 
     Attributes:
         code_version: The declared version, if any.
-        code_fingerprint: What the code was; of two fingerprints under one declared version the author says that they
-            mean the same.
+        code_fingerprint: What the code was, where that counts: of two fingerprints under one declared version the
+            author says that they mean the same, unless the ledger shows that they do not.
         config_hash: What the config was, if there was one.
     """
 
@@ -255,8 +255,20 @@ class Definition:
             config_hash=found.config_hash,
         )
 
+    @classmethod
+    def exactly(cls, entry: LedgerEntry) -> Definition:
+        """The same, with the fingerprint of the code, whatever version it declared."""
+        return replace(cls.of(entry), code_fingerprint=entry.provenance.code_fingerprint)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody has recorded what the code was: two such may be anything."""
+        return self.code_version is None and self.code_fingerprint is None
+
     def __str__(self) -> str:
         version = self.code_version or self.code_fingerprint or "unknown"
+        if self.code_version is not None and self.code_fingerprint is not None:
+            version = f"{version} ({self.code_fingerprint})"
         return version if self.config_hash is None else f"{version}, config {self.config_hash[:8]}"
 
 

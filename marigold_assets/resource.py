@@ -35,7 +35,7 @@ from marigold_assets.model import (
     derive_swap_id,
 )
 from marigold_assets.stores.duckdb import DuckDBStore
-from marigold_assets.uniformity import refuse_mixture, subject_of
+from marigold_assets.uniformity import read_uniform, subject_of
 
 
 class FencedPartitionResource(DuckDBResource):
@@ -191,22 +191,21 @@ class FencedPartitionResource(DuckDBResource):
             where["table"] = str(table)
             if slices is not None and key in assets_of_step() and self.store.columns(table) is None:
                 return frames.empty(frame_type, where)  # an asset that reads its own past has none yet
-            if uniform_version:
-                self._refuse_mixed(context, key, table, slices, columns)
-            return frames.load(self.store, (table, slices, columns), frame_type, where)
 
-    def _refuse_mixed(
-        self,
-        context: dg.AssetExecutionContext,
-        key: dg.AssetKey,
-        table: TableName,
-        slices: Sequence[PartitionSlice] | None,
-        columns: Sequence[str] | None,
-    ) -> None:
-        where = Where(asset=owner_of(key), table=str(table))
-        subject = subject_of(dagster_internals.upstream_node(context, key), table, owner_of(key))
-        read = None if slices is None else [slice_.partition_key for slice_ in slices]
-        refuse_mixture(self.store, subject, read, columns, where=where, warn=context.log.warning)
+            def load() -> Any:
+                return frames.load(self.store, (table, slices, columns), frame_type, where)
+
+            if not uniform_version:
+                return load()
+            return read_uniform(
+                self.store,
+                subject_of(dagster_internals.upstream_node(context, key), table, owner_of(key), context.instance),
+                slices,
+                load,
+                columns=columns,
+                where=where,
+                warn=context.log.warning,
+            )
 
     def ledger(self, asset_key: dg.CoercibleToAssetKey | None = None) -> tuple[LedgerEntry, ...]:
         """The record of swaps in order: of one asset, or of the whole database."""

@@ -129,7 +129,9 @@ class Target:
         with explained(self._context.instance, self._context.run.run_id, where):
             yield
 
-    def refuse_mixed(self, store: PartitionStore, sources: Sequence[Source], keys: Sequence[str]) -> None:
+    def refuse_mixed(
+        self, store: PartitionStore, sources: Sequence[Source], keys: Sequence[str]
+    ) -> dict[tuple[str, str | None], int]:
         """Refuse inputs that are needed under one definition and were built under several; say what is accepted.
 
         Args:
@@ -137,17 +139,23 @@ class Target:
             sources: The inputs.
             keys: The partitions that are about to be computed.
 
+        Returns:
+            Which swap each of these input partitions holds.
+
         Raises:
             MixedVersionsError: There are such.
         """
+        swaps: dict[tuple[str, str | None], int] = {}
         for source in sources:
             if source.input is None or not source.input.uniform or not source.has_ledger:
                 continue
             of_source = store if source.is_local else source.manager.store
             for key in keys:
-                read = [slice_.partition_key for slice_ in source.slices(key)]
-                where = self.slice_of(key).where
-                refuse_mixture(of_source, source.subject, read, source.input.columns, where=where, warn=self._warn_once)
+                where, columns = self.slice_of(key).where, source.input.columns
+                read = source.slices(key)
+                heads = refuse_mixture(of_source, source.subject, read, columns, where=where, warn=self._warn_once)
+                swaps |= {(source.owner, found): entry.position for found, entry in heads.items()}
+        return swaps
 
     def warn(self, text: str, key: str | None = None) -> None:
         """Warn of something in the run's log."""

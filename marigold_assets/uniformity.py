@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from marigold_assets import mixtures, partitions, versions
+from marigold_assets import mixtures, partitions
 from marigold_assets.errors import MixedVersionsError, Where
 from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Changes, Mixture
-from marigold_assets.model import Acceptance, LedgerEntry, TableName
+from marigold_assets.model import Acceptance, LedgerEntry, PartitionSlice, TableName
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.versions import Stretch
 
 UNIFORM = "marigold/uniform_version"
 """Metadata of an input: whether partitions that are read together must have been built under one definition."""
 _MOST_SHOWN = 3
+_TRIES = 3
+
+Heads = Mapping[str | None, LedgerEntry]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,35 +34,50 @@ class Subject:
         owner: Its asset, as users see the key.
         code: Its present code, as far as that is known.
         changes: What it declares of its code versions.
+        impure: Columns that it admits to differ whenever they are computed.
         takes_ranges: Whether one run builds a range of it, so that Dagster's command line can do that; yes, where the
             running job does not know.
+        keys: Gives its partitions in order, as far as they are known.
     """
 
     table: TableName
     owner: str
     code: Code | None
     changes: Changes
+    impure: Collection[str]
     takes_ranges: bool
+    keys: Callable[[], Sequence[str]]
 
 
-def subject_of(node: Any, table: TableName, owner: str) -> Subject:
+def subject_of(node: Any, table: TableName, owner: str, instance: Any) -> Subject:
     """An asset that is read, as the running job knows it.
 
     Args:
         node: What that knows of it (see :func:`marigold_assets.dagster_internals.upstream_node`), if anything.
         table: Its table.
         owner: Its key, as users see it.
+        instance: Where dynamic partitions are.
 
     Raises:
-        ConfigurationError: What it declares of its code versions makes no sense.
+        ConfigurationError: What it declares of its columns makes no sense.
     """
     metadata = {} if node is None else node.metadata
+    definition = None if node is None else node.partitions_def
+    where = Where(asset=owner, table=str(table))
+
+    def keys() -> Sequence[str]:
+        if definition is None:
+            return ()
+        return [str(key) for key in definition.get_partition_keys(dynamic_partitions_store=instance)]
+
     return Subject(
         table=table,
         owner=owner,
         code=None if node is None else Code(version=node.code_version, fingerprint=None),
-        changes=partitions.column_changes(metadata, Where(asset=owner, table=str(table))),
+        changes=partitions.column_changes(metadata, where),
+        impure=partitions.impure_columns(metadata, where).keys(),
         takes_ranges=node is None or not node.is_executable or partitions.takes_ranges(node.backfill_policy),
+        keys=keys,
     )
 
 
@@ -66,7 +85,7 @@ def mixture_of(
     store: PartitionStore,
     subject: Subject,
     keys: Sequence[str | None],
-    heads: Mapping[str | None, LedgerEntry],
+    heads: Heads,
     columns: Collection[str] | None = None,
 ) -> Mixture:
     """How far partitions of a table were built under one definition, by the ledger.
@@ -79,9 +98,7 @@ def mixture_of(
         columns: The columns that count; ``None``: all.
     """
     now = datetime.now(UTC)
-    # Only a declaration has some columns not count, and only then has it to be borne out.
-    is_declared = bool(subject.changes) and len(versions.definitions(heads)) > 1
-    content = mixtures.content_changes(store.ledger(subject.table)) if is_declared else ()
+    history = store.ledger(subject.table) if mixtures.needs_history(heads, subject.changes) else ()
 
     def judged(acceptances: Iterable[Acceptance]) -> Mixture:
         return mixtures.mixture(
@@ -91,7 +108,8 @@ def mixture_of(
             now=now,
             acceptances=acceptances,
             changes=subject.changes,
-            content=content,
+            history=history,
+            impure=subject.impure,
             columns=columns,
         )
 
@@ -99,45 +117,140 @@ def mixture_of(
     return judged(store.acceptances(subject.table)) if found.odd else found
 
 
-def refuse_mixture(
+def read_uniform(
     store: PartitionStore,
     subject: Subject,
-    keys: Sequence[str | None] | None,
-    columns: Collection[str] | None,
+    slices: Sequence[PartitionSlice] | None,
+    load: Callable[[], T],
     *,
+    columns: Collection[str] | None,
     where: Where,
     warn: Callable[[str], None],
-) -> None:
-    """Refuse partitions that were built under several definitions, unless that is accepted.
+) -> T:
+    """Load partitions that are needed under one definition, and refuse them where they have several.
 
     Args:
-        store: Where the ledger is.
-        subject: The table that is read.
-        keys: The partitions that are read; ``None``: all.
+        store: Where they are.
+        subject: Their table.
+        slices: The partitions; ``None``: the whole table.
+        load: Loads them.
         columns: The columns that are read; ``None``: all.
         where: Who reads, for the error.
         warn: Told what is mixed all the same, since somebody accepts it.
 
     Raises:
-        MixedVersionsError: They were.
+        MixedVersionsError: They have several, or are swapped time and again meanwhile.
     """
-    heads = store.heads(subject.table, keys)
-    found = mixture_of(store, subject, sorted(heads, key=str) if keys is None else keys, heads, columns)
-    if not found.odd:
-        if found.accepted:
-            warn(f"input {subject.owner}: {said_of_accepted(found)}")
-        return
+    for _ in range(_TRIES):
+        before = refuse_mixture(store, subject, slices, columns, where=where, warn=warn)
+        loaded = load()
+        if _swaps(store.heads(subject.table, _keys_of(slices))) == _swaps(before):
+            return loaded
     raise MixedVersionsError(
-        f"input {subject.owner} is needed under one definition, but {said_of_odd(found)}",
-        remedy=remedy(subject, found),
+        f"input {subject.owner} is needed under one definition, but was written while it was read, {_TRIES} times",
+        remedy="run again when the backfill of it has ended",
         **where,
     )
+
+
+def refuse_mixture(
+    store: PartitionStore,
+    subject: Subject,
+    slices: Sequence[PartitionSlice] | None,
+    columns: Collection[str] | None,
+    *,
+    where: Where,
+    warn: Callable[[str], None],
+) -> Heads:
+    """Refuse partitions that were built under several definitions, unless that is accepted.
+
+    Args:
+        store: Where the ledger is.
+        subject: The table that is read.
+        slices: The partitions that are read; ``None``: the whole table.
+        columns: The columns that are read; ``None``: all.
+        where: Who reads, for the error.
+        warn: Told what is mixed all the same, since somebody accepts it.
+
+    Returns:
+        The newest ledger entries of the partitions.
+
+    Raises:
+        MixedVersionsError: They were, or hold rows that the ledger does not know.
+    """
+    heads = store.heads(subject.table, _keys_of(slices))
+    _refuse_unknown_rows(store, subject, slices, heads, where)
+    found = mixture_of(store, subject, _in_order(heads, subject.keys()), heads, columns)
+    if found.odd:
+        found = replace(found, odd=tuple(_without_gaps(found.odd, subject.keys())))
+        raise MixedVersionsError(
+            f"input {subject.owner} is needed under one definition, but {said_of_odd(found)}",
+            remedy=remedy(subject, found),
+            **where,
+        )
+    if found.accepted:
+        warn(f"input {subject.owner}: {said_of_accepted(found)}")
+    return heads
+
+
+def _keys_of(slices: Sequence[PartitionSlice] | None) -> list[str | None] | None:
+    return None if slices is None else [slice_.partition_key for slice_ in slices]
+
+
+def _swaps(heads: Heads) -> dict[str | None, int]:
+    return {key: entry.position for key, entry in heads.items()}
+
+
+def _in_order(heads: Heads, keys: Sequence[str]) -> list[str | None]:
+    """The partitions of some entries, in order; those that the asset does not have any more come last."""
+    places = {key: place for place, key in enumerate(keys)}
+    return sorted(heads, key=lambda key: (places.get(str(key), len(places)), str(key)))
+
+
+def _without_gaps(stretches: Iterable[Stretch], keys: Sequence[str]) -> Iterable[Stretch]:
+    """The same, parted where a partition between two of them was not read: no remedy may name that."""
+    places = {key: place for place, key in enumerate(keys)}
+    for one in stretches:
+        run: list[str | None] = []
+        for key in one.keys:
+            follows = run and places.get(str(key), -2) == places.get(str(run[-1]), -2) + 1
+            if run and not follows:
+                yield replace(one, keys=tuple(run))
+                run = []
+            run.append(key)
+        yield replace(one, keys=tuple(run))
+
+
+def _refuse_unknown_rows(
+    store: PartitionStore,
+    subject: Subject,
+    slices: Sequence[PartitionSlice] | None,
+    heads: Heads,
+    where: Where,
+) -> None:
+    """Refuse rows that another tool has written: nobody knows under which definition."""
+    if slices is None:
+        known, stored = sum(entry.row_count for entry in heads.values()), store.row_count(subject.table)
+        unknown = "" if stored in {known, None} else f"the table has {stored} rows, and the ledger knows of {known}"
+    else:
+        strangers = [slice_ for slice_ in slices if slice_.partition_key not in heads]
+        found = [str(one.partition_key) for one in store.inputs(strangers) if one.content_hash is not None]
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        unknown = f"partition {found[0]!r}{more} has rows that the ledger does not know" if found else ""
+    if unknown:
+        raise MixedVersionsError(
+            f"input {subject.owner} is needed under one definition, but {unknown}",
+            remedy=f"materialize these partitions of {subject.owner}, or correct what another tool has written",
+            **where,
+        )
 
 
 def said_of_odd(found: Mixture) -> str:
     """Which partitions are odd, and in what."""
     count = sum(len(one.keys) for one in found.odd)
     what = f"{count} partition{' was' if count == 1 else 's were'}"
+    if found.wanted is None:
+        return f"{what} built by code that nobody has recorded: {_ranges(found.odd)}"
     return (
         f"{what} built under another definition than {found.wanted}: {_ranges(found.odd)} ({found.difference} differ)"
     )
@@ -154,13 +267,20 @@ def said_of_accepted(found: Mixture) -> str:
 
 def remedy(subject: Subject, found: Mixture) -> str:
     """How the odd partitions are rebuilt, or accepted."""
+    declare = ""
+    if any(one.definition is not None and one.definition.is_unknown for one in found.odd):
+        declare = "declare a code_version, and "
     some = [one.keys for one in found.odd[:_MOST_SHOWN]]
     commands = [rebuild_command(subject.owner, keys, takes_ranges=subject.takes_ranges) for keys in some]
     known = "; ".join(command for command in commands if command is not None)
     by_command = f", or by {known}" if known else ""
-    span = shlex.quote(f"{some[0][0]}...{some[0][-1]}")
-    accept = f"marigold versions accept {shlex.quote(subject.owner)} --range {span} --reason TEXT"
-    return f"rebuild them by a backfill from the asset's page{by_command}; or accept them as they are: {accept}"
+    which = ["--all-odd"]
+    if len(found.odd) <= _MOST_SHOWN:
+        which = [word for keys in some for word in ("--range", f"{keys[0]}...{keys[-1]}")]
+    accept = shlex.join(["marigold", "versions", "accept", subject.owner, *which, "--reason", "TEXT"])
+    return (
+        f"{declare}rebuild them by a backfill from the asset's page{by_command}; or accept them as they are: {accept}"
+    )
 
 
 def rebuild_command(

@@ -6,14 +6,16 @@ chain. Whether present code would build it otherwise is for whoever knows that c
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
 from marigold_assets.lineage import is_restated
 from marigold_assets.model import Definition, LedgerEntry, Place
+
+DefinitionOf = Callable[[LedgerEntry], Definition]
+"""Tells under which definition a partition was built."""
 
 Heads = Mapping[Place, LedgerEntry]
 """The newest ledger entry of every partition of every asset that a report may have to look at."""
@@ -57,25 +59,30 @@ class Stale:
     origin: Place
 
 
-def stretches(keys: Sequence[str | None], heads: Mapping[str | None, LedgerEntry]) -> tuple[Stretch, ...]:
+def stretches(
+    keys: Sequence[str | None], heads: Mapping[str | None, LedgerEntry], definition_of: DefinitionOf = Definition.of
+) -> tuple[Stretch, ...]:
     """The partitions of a table, in stretches of one definition.
 
     Args:
         keys: The partitions in the order of their definition.
         heads: Their newest ledger entries.
+        definition_of: Tells definitions apart.
     """
 
     def definition(key: str | None) -> Definition | None:
         entry = heads.get(key)
-        return None if entry is None else Definition.of(entry)
+        return None if entry is None else definition_of(entry)
 
     return tuple(_stretch(found, list(own), heads) for found, own in groupby(keys, key=definition))
 
 
-def definitions(heads: Mapping[str | None, LedgerEntry]) -> tuple[Definition, ...]:
-    """Under which definitions the partitions of a table were built, that of most partitions first."""
-    counted = Counter(Definition.of(entry) for entry in heads.values())
-    return tuple(definition for definition, _ in counted.most_common())
+def definitions(
+    heads: Mapping[str | None, LedgerEntry], definition_of: DefinitionOf = Definition.of
+) -> tuple[Definition, ...]:
+    """Under which definitions the partitions of a table were built, the one of the newest entry first."""
+    newest = sorted(heads.values(), key=lambda entry: entry.position, reverse=True)
+    return tuple(dict.fromkeys(map(definition_of, newest)))
 
 
 def _stretch(

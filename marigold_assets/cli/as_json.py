@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from marigold_assets.cli.survey import CodeStale, Key, Survey, Written, consecutive
-from marigold_assets.mixtures import ContentChange, Mixture
+from marigold_assets.content import ContentChange
+from marigold_assets.mixtures import Mixture
 from marigold_assets.model import Acceptance, Definition, Place
 from marigold_assets.versions import Stale, Stretch
 
@@ -47,8 +48,8 @@ def of_survey(report: Survey) -> dict[str, Any]:
         "unrecorded_inputs": _runs(report.unrecorded, evidence.keys),
         "event_log": _event_log(report),
         "mixture": _mixture(report.mixture),
-        "column_changes": [_content(one) for one in report.content],
-        "contradicted": [_content(one) for one in report.contradicted],
+        "column_changes": [_content(one) for one in report.mixture.content],
+        "contradicted": [_content(one) for one in report.mixture.contradicted],
         "notes": list(evidence.notes),
     }
 

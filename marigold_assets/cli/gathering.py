@@ -69,6 +69,7 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] =
         acceptances=asset.store.acceptances(asset.table) if differs or is_mixed(keys, heads) else (),
         present=asset.code,
         changes=changes_of(asset),
+        impure=partitions.impure_columns(asset.spec.metadata, Where(asset=asset.owner)),
         events=None if storage is None else _events(storage, asset),
         no_events=_NO_HOME if storage is None else None,
         notes=notes,

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from marigold_assets.cli.survey import Disagreement, Evidence, Key, Survey, Written, consecutive, runs_of, stale_alike
-from marigold_assets.mixtures import ContentChange
+from marigold_assets.content import ContentChange
 from marigold_assets.model import Acceptance, Place
 from marigold_assets.uniformity import rebuild_command
 from marigold_assets.versions import Stale
@@ -184,8 +184,8 @@ class _Page:
             self._section("Definitions", verdict, is_well=False)
             self._lines([f"{shown_range(one.keys)}: {_plain(str(one.definition))}" for one in found.odd])
             self._remedies([one.keys for one in found.odd], may_accept=True)
-        self._lines([_content(one) for one in self._report.content])
-        self._lines([f"not as marigold/column_versions declares: {_content(one)}" for one in self._report.contradicted])
+        self._lines([_content(one) for one in found.content])
+        self._lines([f"not as marigold/column_versions declares: {_content(one)}" for one in found.contradicted])
 
     def _remedies(self, runs: Sequence[Sequence[Key]], *, may_accept: bool = False, after: str = "") -> None:
         """The commands that rebuild what is wrong, as far as they are few."""

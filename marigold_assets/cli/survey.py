@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
 from marigold_assets import mixtures, versions
 from marigold_assets.lineage import Code
-from marigold_assets.mixtures import Changes, ContentChange, Mixture
+from marigold_assets.mixtures import Changes, Mixture
 from marigold_assets.model import Acceptance, Definition, LedgerEntry, Place, TableName
-from marigold_assets.versions import Heads, Stale
+from marigold_assets.versions import DefinitionOf, Heads, Stale
 
 Key = str | None
 _JOINT, _SINGLE = "mh1s:", "mh1:"
@@ -51,6 +51,7 @@ class Evidence:
         notes: What else people should know.
         options: What names its code location to this command.
         arguments: What names it to Dagster's commands.
+        impure: Columns that are admitted to differ whenever they are computed.
         takes_ranges: Whether these can build a range of partitions.
     """
 
@@ -70,6 +71,7 @@ class Evidence:
     notes: Sequence[str] = ()
     options: Sequence[str] = ()
     arguments: Sequence[str] = ()
+    impure: Collection[str] = ()
     takes_ranges: bool = False
 
 
@@ -160,8 +162,6 @@ class Survey:
         unrecorded: Partitions of an asset that reads others whose ledger entries name no inputs.
         disagreement: Where event log and ledger differ; ``None``: not compared.
         mixture: Which partitions are odd.
-        content: Which columns really changed from definition to definition.
-        contradicted: Which of them are declared not to.
     """
 
     evidence: Evidence
@@ -175,8 +175,6 @@ class Survey:
     unrecorded: tuple[Key, ...]
     disagreement: Disagreement | None
     mixture: Mixture
-    content: tuple[ContentChange, ...]
-    contradicted: tuple[ContentChange, ...]
 
     @property
     def built(self) -> int:
@@ -191,13 +189,14 @@ class Survey:
     @property
     def is_well(self) -> bool:
         """Whether nothing is odd, stale or in disagreement, but for what is accepted."""
-        wrong = [self.mixture.odd, self.contradicted, [one for one in self.code_stale if one.counts], self.stale]
+        mixture, code_stale = self.mixture, [one for one in self.code_stale if one.counts]
+        wrong = [mixture.odd, mixture.contradicted, code_stale, self.stale]
         return not any(wrong) and not (self.disagreement is not None and self.disagreement.counts)
 
 
 def is_mixed(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> bool:
-    """Whether partitions have several definitions."""
-    return len({Definition.of(heads[key]) for key in keys if key in heads}) > 1
+    """Whether partitions were built by several codes."""
+    return len({Definition.exactly(heads[key]) for key in keys if key in heads}) > 1
 
 
 def survey(evidence: Evidence, *, now: datetime) -> Survey:
@@ -211,41 +210,44 @@ def survey(evidence: Evidence, *, now: datetime) -> Survey:
     own = set(evidence.keys)
     gone = sorted((key for key in heads if key not in own), key=lambda key: heads[key].position)
     built = [key for key in evidence.keys if key in heads]
-    standing = accepted_by(evidence.acceptances, heads, now)
+    mixture = mixtures.mixture(
+        evidence.keys,
+        heads,
+        present=present,
+        now=now,
+        acceptances=evidence.acceptances,
+        changes=evidence.changes,
+        history=evidence.history,
+        impure=evidence.impure,
+    )
+    definition_of = mixture.definition_of
+    standing = accepted_by(evidence.acceptances, heads, now, definition_of)
     verdicts = {key: present.has_built(heads[key]) for key in built}
     found = versions.stale([(evidence.owner, key) for key in built], evidence.related)
-    content = mixtures.content_changes(evidence.history)
     return Survey(
         evidence=evidence,
         now=now,
-        written=tuple(_written(evidence.keys, heads, standing)),
-        retired=tuple(_written(gone, heads, standing)),
-        code_stale=tuple(_code_stale(evidence, [key for key in built if verdicts[key] is False], standing)),
+        written=tuple(_written(evidence.keys, heads, standing, definition_of)),
+        retired=tuple(_written(gone, heads, standing, definition_of)),
+        code_stale=tuple(_code_stale(evidence, [key for key in built if verdicts[key] is False], standing, mixture)),
         other_code=tuple(key for key in built if verdicts[key] and _is_other_code(present, heads[key])),
         code_unknown=tuple(key for key in built if verdicts[key] is None),
         stale=tuple(found.values()),
         unrecorded=tuple(key for key in built if evidence.reads and not heads[key].provenance.inputs),
         disagreement=None if evidence.events is None else _disagreement(evidence, evidence.events),
-        mixture=mixtures.mixture(
-            evidence.keys,
-            heads,
-            present=present,
-            now=now,
-            acceptances=evidence.acceptances,
-            changes=evidence.changes,
-            content=content,
-        ),
-        content=content,
-        contradicted=mixtures.contradictions(content, evidence.changes),
+        mixture=mixture,
     )
 
 
 def accepted_by(
-    acceptances: Iterable[Acceptance], heads: Mapping[Key, LedgerEntry], now: datetime
+    acceptances: Iterable[Acceptance],
+    heads: Mapping[Key, LedgerEntry],
+    now: datetime,
+    definition_of: DefinitionOf = Definition.of,
 ) -> dict[Key, Acceptance]:
     """By what partitions are accepted as they are now; of those that are not, nothing is said."""
     newest = {(one.partition_key, one.definition): one for one in acceptances}
-    found = {key: newest.get((key, Definition.of(entry))) for key, entry in heads.items()} if newest else {}
+    found = {key: newest.get((key, definition_of(entry))) for key, entry in heads.items()} if newest else {}
     return {key: one for key, one in found.items() if one is not None and one.holds(now)}
 
 
@@ -265,11 +267,14 @@ def consecutive(wanted: Iterable[Key], keys: Sequence[Key]) -> list[tuple[Key, .
 
 
 def _written(
-    keys: Sequence[Key], heads: Mapping[Key, LedgerEntry], standing: Mapping[Key, Acceptance]
+    keys: Sequence[Key],
+    heads: Mapping[Key, LedgerEntry],
+    standing: Mapping[Key, Acceptance],
+    definition_of: DefinitionOf,
 ) -> Iterator[Written]:
-    for stretch in versions.stretches(keys, heads):
+    for stretch in versions.stretches(keys, heads, definition_of):
         for part in runs_of(stretch.keys, lambda key: _word_of(standing.get(key))):
-            [one] = versions.stretches(part, heads)
+            [one] = versions.stretches(part, heads, definition_of)
             entries = sorted((heads[key] for key in part if key in heads), key=lambda entry: entry.position)
             backfills = [entry.provenance.backfill_id for entry in entries]
             yield Written(
@@ -288,15 +293,17 @@ def _word_of(one: Acceptance | None) -> Hashable:
     return None if one is None else (one.accepted_by, one.accepted_at, one.reason, one.until)
 
 
-def _code_stale(evidence: Evidence, keys: Sequence[Key], standing: Mapping[Key, Acceptance]) -> Iterator[CodeStale]:
+def _code_stale(
+    evidence: Evidence, keys: Sequence[Key], standing: Mapping[Key, Acceptance], mixture: Mixture
+) -> Iterator[CodeStale]:
     def alike(key: Key) -> tuple[Definition, bool]:
-        return Definition.of(evidence.heads[key]), key in standing
+        return mixture.definition_of(evidence.heads[key]), key in standing
 
     for run in consecutive(keys, evidence.keys):
         for part in runs_of(run, alike):
             before, accepted = alike(part[0])
             after = evidence.present.would_build(evidence.heads[part[0]])
-            how = mixtures.difference(before, after, evidence.changes)
+            how = mixtures.difference(before, after, mixture.changes)
             yield CodeStale(keys=part, before=before, after=after, accepted=accepted, columns=how.columns)
 
 

@@ -9,7 +9,7 @@ import duckdb
 import pandas as pd
 import pytest
 
-from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, partitioned_asset
+from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, frames, partitioned_asset
 from marigold_assets.model import Acceptance, Definition, TableName
 from marigold_assets_tests.integration.conftest import failure_of
 
@@ -147,10 +147,106 @@ def test_a_declared_change_concerns_the_readers_of_its_columns_alone(mixed):
     assert "3 partitions" in refused_read(mixed, report({"columns": ["net"]}), upstream, selection=["report"])
 
 
-def test_a_declaration_that_the_ledger_contradicts_does_not_help(mixed):
-    only_gross = {"marigold/column_versions": {"2": {"since": "1", "columns": ["gross"]}}}
-    upstream = daily("2", metadata=only_gross)
-    assert "(gross, net differ)" in refused_read(mixed, report({"columns": ["net"]}), upstream, selection=["report"])
+def test_columns_are_named_as_the_database_names_them(mixed):
+    upstream = daily("2", metadata=CHANGES)
+    assert "3 partitions" in refused_read(mixed, report({"columns": ["DAY", "NET"]}), upstream, selection=["report"])
+
+
+def test_partitions_between_those_that_are_read_are_in_no_remedy(mixed):
+    @dg.asset(deps=[dg.AssetDep("sales", partition_mapping=ALL)])
+    def report(context: dg.AssetExecutionContext, db: FencedPartitionResource) -> None:
+        db.read(context, "sales", pd.DataFrame, uniform_version=True, keys=[day(5), day(3), day(1)])
+
+    resources = {"db": FencedPartitionResource(database=mixed.path)}
+    line = refused_read(mixed, report, daily("2"), selection=["report"], resources=resources)
+    assert f"accept sales --range {day(1)}...{day(1)} --range {day(3)}...{day(3)} --reason" in line
+
+
+def test_rows_of_another_tool_are_refused_since_nobody_knows_what_made_them(mixed):
+    accept(mixed, 1, 2, 3)
+    assert mixed.materialize(report(), daily("2"), selection=["report"]).success
+    mixed.rows("INSERT INTO public.sales VALUES (TIMESTAMP '2024-01-09', 1, 1)")
+    line = refused_read(mixed, report(), daily("2"), selection=["report"])
+    assert f"partition '{day(9)}' has rows that the ledger does not know" in line
+
+    @dg.asset
+    def whole(context: dg.AssetExecutionContext, db: FencedPartitionResource) -> None:
+        db.read(context, "sales", pd.DataFrame, uniform_version=True)
+
+    resources = {"db": FencedPartitionResource(database=mixed.path)}
+    assert "the table has 7 rows, and the ledger knows of 6" in refused_read(mixed, whole, resources=resources)
+
+
+def test_what_is_swapped_while_it_is_read_is_read_again(mixed):
+    """The check and the read open the database one after the other: a backfill may come in between."""
+    mixed.materialize(daily("2"), keys=(day(1), day(3)))
+    seen, rivals = [], [daily("3"), daily("2")]
+    load = frames.load
+
+    def overtaken(store, what, wanted, where):
+        if rivals:
+            mixed.materialize(rivals.pop(), keys=(day(2), day(2)))
+        return load(store, what, wanted, where)
+
+    @dg.asset(ins={"sales": dg.AssetIn(partition_mapping=ALL, metadata=NEEDED)})
+    def report(sales: pd.DataFrame) -> None:
+        seen.append(sorted(set(sales["net"])))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "load", overtaken)
+        result = mixed.materialize(report, daily("2"), selection=["report"], raise_on_error=False)
+    assert seen == []
+    assert f"{day(2)} (3)" in failure_of(result)
+    mixed.materialize(daily("2"), keys=(day(2), day(2)))
+    rivals.append(daily("2"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "load", overtaken)
+        assert mixed.materialize(report, daily("2"), selection=["report"]).success
+    assert seen == [[2]]
+
+
+def test_a_silent_change_under_one_version_is_refused_once_the_ledger_shows_it(warehouse):
+    orders = partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1", name="orders")(rows_of_day)
+    warehouse.materialize(orders, keys=(day(1), day(4)))
+    warehouse.materialize(of_orders(1), orders, selection=["sales"], keys=(day(1), day(4)))
+    warehouse.materialize(of_orders(2), orders, selection=["sales"], keys=(day(3), day(4)))
+    line = refused_read(warehouse, report(), of_orders(2), orders, selection=["report"])
+    assert "2 partitions were built under another definition than 1 (cf2:" in line
+    assert f"{day(1)} to {day(2)} (1 (cf2:" in line
+
+
+def of_orders(factor, code_version="1", **options):
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version=code_version, name="sales", **options)
+    def changed(orders: pd.DataFrame):
+        return orders.assign(net=orders["net"] * factor)
+
+    return changed
+
+
+def rows_of_day(context):
+    return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "net": [1]})
+
+
+def test_code_that_nobody_has_recorded_is_no_definition(warehouse):
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
+    def sales(context: dg.AssetExecutionContext) -> pd.DataFrame:
+        return rows_of_day(context)
+
+    warehouse.materialize(sales, key=day(1))
+    line = refused_read(warehouse, report(), sales, selection=["report"])
+    assert "1 partition was built by code that nobody has recorded" in line
+    assert "declare a code_version" in line
+
+
+def test_a_declaration_that_the_ledger_contradicts_does_not_help(warehouse):
+    metadata = {"marigold/column_versions": {"2": {"since": "1", "columns": ["gross"]}}}
+    orders = partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1", name="orders")(rows_of_day)
+    warehouse.materialize(orders, keys=(day(1), day(3)))
+    warehouse.materialize(of_orders(1), orders, selection=["sales"], keys=(day(1), day(3)))
+    new = of_orders(2, code_version="2", metadata=metadata)
+    warehouse.materialize(new, orders, selection=["sales"], key=day(3))
+    line = refused_read(warehouse, report({"columns": ["net"]}), new, orders, selection=["report"])
+    assert f"{day(1)} to {day(2)} (1) (gross, net differ)" in line
 
 
 @pytest.mark.parametrize("annotation", [pd.DataFrame, str, duckdb.DuckDBPyRelation])

@@ -1,12 +1,12 @@
 """The asset check that all partitions of an asset were built under one definition."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: Dagster compares annotations with its classes.
 
 import dagster as dg
 import pandas as pd
 import pytest
 
-from marigold_assets import build_uniform_version_check, partitioned_asset
+from marigold_assets import FencedPartitionResource, build_uniform_version_check, partitioned_asset
 from marigold_assets.errors import ConfigurationError
 from marigold_assets_tests.integration.conftest import failure_of
 
@@ -61,7 +61,7 @@ def test_a_mixture_fails_and_says_which_partitions_are_odd_and_how_to_rebuild_th
         f"{day(1)} to {day(3)} (1)",
         f"--select sales --partition-range {day(1)}...{day(3)}",
         f"--select sales --partition {day(7)};",
-        f"marigold versions accept sales --range {day(1)}...{day(3)} --reason TEXT",
+        f"accept sales --range {day(1)}...{day(3)} --range {day(7)}...{day(7)} --reason TEXT",
     ):
         assert text in evaluation.description
     assert "--partition-range" not in checked(warehouse, daily("2", policy=None)).description
@@ -78,7 +78,7 @@ def test_partitions_of_the_present_version_are_never_the_odd_ones(warehouse):
     build(warehouse, "1", 1, 8)
     build(warehouse, "2", 2, 2)
     assert checked(warehouse, daily("2")).metadata["marigold/odd_partitions"].value == 7
-    assert checked(warehouse, daily("3")).metadata["marigold/odd_partitions"].value == 1
+    assert checked(warehouse, daily("3")).metadata["marigold/odd_partitions"].value == 7
 
 
 def test_where_no_version_is_declared_the_code_counts(warehouse):
@@ -129,6 +129,30 @@ def test_a_blocking_check_keeps_what_is_behind_from_being_built_in_the_same_run(
     warehouse.materialize(sales, report, check, keys=(day(4), day(5)), raise_on_error=False)
     assert len(warehouse.events("sales", day(5))) == 1
     assert len(warehouse.events("report", day(5))) == (0 if blocking else 1)
+
+
+def test_columns_that_the_table_does_not_have_and_rows_of_another_tool_do_not_pass(warehouse):
+    build(warehouse, "1", 1, 3)
+    assert checked(warehouse, daily("1"), columns=["CENTS"]).passed
+    with pytest.raises(ConfigurationError, match=r"'nonsuch', which the table does not have. Remedy: name some of day"):
+        checked(warehouse, daily("1"), columns=["nonsuch"])
+    warehouse.rows("INSERT INTO public.sales VALUES (TIMESTAMP '2024-01-09', 1)")
+    evaluation = checked(warehouse, daily("1"))
+    assert not evaluation.passed
+    assert evaluation.description == "the table has 4 rows, and the ledger knows of 3"
+
+
+def test_an_asset_that_writes_through_the_resource_is_checked_by_it(warehouse):
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"}, code_version="1")
+    def sales(context, warehouse: FencedPartitionResource):
+        rows = pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "cents": [1]})
+        return warehouse.swap(context, rows)
+
+    resources = {"warehouse": FencedPartitionResource(database=warehouse.path)}
+    check = build_uniform_version_check(asset=sales, io_manager_key="warehouse")
+    result = warehouse.materialize(sales, check, key=day(1), resources=resources)
+    [evaluation] = result.get_asset_check_evaluations()
+    assert (evaluation.passed, evaluation.description) == (True, "all under 1")
 
 
 def test_other_assets_and_other_io_managers_are_refused(warehouse):

@@ -114,11 +114,11 @@ def test_exactly_what_the_present_code_version_has_not_built_is_code_stale():
 
 def test_without_versions_the_fingerprints_count_and_what_is_not_recorded_is_unknown():
     found = report(
-        entry("d1", version=None, fingerprint="f"),
-        entry("d2", version=None, fingerprint="g"),
+        entry("d1", version=None, fingerprint="cf2:f"),
+        entry("d2", version=None, fingerprint="cf2:g"),
         entry("d3", version=None, fingerprint=None),
         entry("d4", version="1"),
-        present=(None, "f"),
+        present=(None, "cf2:f"),
     )
     assert runs(found.code_stale) == [("d2",), ("d4",)]
     assert found.code_unknown == ("d3",)
