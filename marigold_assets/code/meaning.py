@@ -13,15 +13,18 @@ from typing import Any, TypeAlias
 from marigold_assets.code.importing import absolute_name, import_along
 from marigold_assets.code.source import (
     bytecode,
+    cells_of_class,
     closure_of,
     default_values,
     is_followed,
     is_installed,
     is_plain,
+    is_written,
     plain_text,
     words_of,
 )
 from marigold_assets.code.sql_files import SqlFiles
+from marigold_assets.code.statements import Binding, last_ones
 from marigold_assets.code.syntax import Imported, Reference
 from marigold_assets.code.texts import Text, functions_in, is_compiled_as_written, text_now
 from marigold_assets.code.values import described, held_functions, order
@@ -104,30 +107,39 @@ class Project:
         if (here := (id(home.scope), name)) in seen:
             return []
         seen |= {here}
-        if home.text is not None and name in home.text.bindings:
-            if not home.text.is_imported(name):
-                return [(self._binding(home, home.text, name), rest)]
-            found = [
-                edge
-                for binding in home.text.bindings[name]
-                if binding.imported is not None
-                for edge in self._imported(home, binding.imported, rest, seen)
-            ]
-            if home.text.reading(name).text:
-                found.append((self._binding(home, home.text, name), ()))  # what changes it: ``pd.set_option(...)``
-            return found or [".".join(path)]
-        for star in home.text.bindings.get("*", ()) if home.text is not None else ():
-            if star.imported is not None and (found := self._of_star(home, star.imported, path, seen)):
-                return found
+        if home.text is not None and (found := self._bound(home, home.text, path, seen)):
+            return found
         if name in home.scope and not (name.startswith("__") and name.endswith("__")):
             return self._value(home.scope[name], here, name, rest)
         return []
 
-    def _of_star(self, home: _Home, imported: Imported, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+    def _bound(self, home: _Home, text: Text, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+        """What binds a name in the text of a module; of several the last one, or those that may be the last one."""
+        name, rest = path[0], path[1:]
+        own = text.bindings.get(name, ())
+        stars = [one for one in text.bindings.get("*", ()) if one.imported and self._gives(home, one.imported, name)]
+        last = last_ones([*stars, *(one for one in own if not one.is_change)])
+        found = [edge for star in last if star in stars for edge in self._of_star(home, star, path, seen)]
+        if any(one not in stars for one in last) or not last:
+            if own and not text.is_imported(name):
+                return [*found, (self._binding(home, text, name), rest)]
+            imports = [one.imported for one in own if one.imported is not None]
+            found += [edge for imported in imports for edge in self._imported(home, imported, rest, seen)]
+        is_given = not isinstance(home.scope.get(name), FunctionType | type)
+        if own and text.reading(name, is_given=is_given).text:
+            found.append((self._binding(home, text, name), ()))  # what changes it: ``pd.set_option(...)``
+        return found or ([".".join(path)] if own else [])
+
+    def _gives(self, home: _Home, imported: Imported, name: str) -> bool:
+        """Whether an import of all names of a module brings one."""
         module = sys.modules.get(absolute_name(imported.module, imported.level, home.scope))
-        if module is None or path[0].startswith("_") or path[0] not in vars(module):
-            return []
-        return self._in_module(module.__name__, path, seen)
+        given = {} if module is None else vars(module)
+        return name in given and (name in given["__all__"] if "__all__" in given else not name.startswith("_"))
+
+    def _of_star(self, home: _Home, star: Binding, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+        imported = star.imported
+        module = "" if imported is None else absolute_name(imported.module, imported.level, home.scope)
+        return self._in_module(module, path, seen)
 
     def _imported(
         self,
@@ -156,19 +168,24 @@ class Project:
             return [".".join((name, *path))]
         home = self._home(vars(module))
         if not path:
-            return self._all_of(home)
+            return [(self._all_of(home), ())]
         inner = sys.modules.get(f"{name}.{path[0]}")
         if inner is not None and home.scope.get(path[0]) is inner:
             return self._in_module(f"{name}.{path[0]}", path[1:], seen)
         return self._name(home, path, seen) or [".".join(path)]
 
-    def _all_of(self, home: _Home) -> list[Edge]:
-        """A module that is used as an object: nobody can tell which of its names."""
-        if home.text is None:
-            return [edge for name in sorted(home.scope) for edge in self._name(home, (name,), frozenset())]
-        return [
-            (self._binding(home, home.text, name), ()) for name in home.text.bindings if not home.text.is_imported(name)
-        ]
+    def _all_of(self, home: _Home) -> Node:
+        """A module that is used as an object: nobody can tell which of its names, also of those that it imports."""
+
+        def look() -> tuple[str, list[Edge]]:
+            bindings: Mapping[str, Sequence[Binding]] = {} if home.text is None else home.text.bindings
+            names = list(bindings) or sorted(home.scope)
+            edges = [edge for name in names if name != "*" for edge in self._name(home, (name,), frozenset())]
+            for star in bindings.get("*", ()):
+                edges += self._of_star(home, star, (), frozenset())
+            return " ".join(name for name in names if name != "*"), edges
+
+        return Node(key=("module", id(home.scope)), label="module", look=look)
 
     def _is_own(self, name: str) -> bool:
         """Whether a module that may not be loaded yet belongs to the project."""
@@ -213,7 +230,7 @@ class Project:
 
     def _look_at_binding(self, home: _Home, text: Text, name: str) -> tuple[str, list[Edge]]:
         live = home.scope.get(name)
-        reading = text.reading(name)
+        reading = text.reading(name, is_given=not isinstance(live, FunctionType | type))
         edges = self._edges(home, reading.references, {}, name)
         for binding in text.bindings[name]:
             if binding.imported is not None and not text.is_imported(name):
@@ -274,8 +291,11 @@ class Project:
         edges: list[Edge] = []
         if home.text is not None and nodes:
             reading = home.text.reading_of(nodes)
-            edges += self._edges(home, reading.references, {}, id(found))
-            return reading.text, [*edges, *self._sql(home, reading.sql, None, found.__name__)]
+            is_made = "<locals>" in found.__qualname__
+            cells = cells_of_class(found) if is_made else {}
+            edges += self._edges(home, reading.references, cells, id(found))
+            made = self._described([*found.__bases__, _own_of_class(found)], edges, id(found)) if is_made else ""
+            return f"{reading.text}{made}", [*edges, *self._sql(home, reading.sql, None, found.__name__)]
         held = {
             name: value
             for name, value in vars(found).items()
@@ -366,6 +386,15 @@ def _scope_of_class(found: type) -> dict[str, Any]:
             return one.__globals__
     module = sys.modules.get(found.__module__)
     return {} if module is None else vars(module)
+
+
+def _own_of_class(found: type) -> Mapping[str, Any]:
+    """What a class that a function makes holds: what its text names stands for something else with each call."""
+    return {
+        name: value
+        for name, value in sorted(vars(found).items())
+        if name != "_abc_impl" and (not name.startswith("__") or is_written(value))
+    }
 
 
 def _label(qualname: str) -> str:

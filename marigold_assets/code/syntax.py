@@ -124,12 +124,21 @@ def nodes_within(nodes: Iterable[ast.AST], stop: Callable[[ast.AST], bool]) -> I
             due += ast.iter_child_nodes(node)
 
 
+def binding_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """What may bind names in the scope of some nodes: also ``:=`` within comprehensions, and nothing else of those."""
+    for one in nodes_within(nodes, lambda found: isinstance(found, SCOPES)):
+        yield one
+        if isinstance(one, _COMPREHENSIONS):
+            inner = nodes_within(ast.iter_child_nodes(one), lambda found: isinstance(found, (*_FUNCTIONS, ast.ClassDef)))
+            yield from (found.target for found in inner if isinstance(found, ast.NamedExpr))
+
+
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """What binds names in the scope of a function, class or comprehension itself."""
     if isinstance(node, _FUNCTIONS):
         yield from _arguments(node.args)
     body: Any = [one.target for one in node.generators] if isinstance(node, _COMPREHENSIONS) else node.body  # type: ignore[attr-defined]
-    yield from nodes_within(body if isinstance(body, list) else [body], lambda found: isinstance(found, SCOPES))
+    yield from binding_nodes(body if isinstance(body, list) else [body])
 
 
 def _arguments(given: ast.arguments) -> Iterator[ast.arg]:

@@ -12,14 +12,14 @@ import linecache
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from marigold_assets.code.source import is_followed
-from marigold_assets.code.syntax import SCOPES, Imported, Reading, bound_by, nodes_within, read
+from marigold_assets.code.statements import Binding, bindings_of
+from marigold_assets.code.syntax import Reading, nodes_within, read
 
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
@@ -28,21 +28,6 @@ _NO_TEXT: Final = (".pyc", *EXTENSION_SUFFIXES)
 _SET_LATER: Final = inspect.CO_ITERABLE_COROUTINE  # by ``types.coroutine``
 _CACHE: Final[Any] = type(lru_cache(len))
 _OWN_WAYS: Final = ("_frozen_importlib", "_frozen_importlib_external", "importlib", "zipimport")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
-    """A statement that gives a name of a module its meaning.
-
-    Attributes:
-        nodes: The statement, and on what it depends that it is run: the test of an ``if`` around it.
-        imported: What it imports, if it is an import.
-        is_change: Whether it changes what the name stands for (``RATES["eu"] = 2``) instead of binding it.
-    """
-
-    nodes: tuple[ast.AST, ...]
-    imported: Imported | None = None
-    is_change: bool = False
 
 
 class Text:
@@ -71,22 +56,24 @@ class Text:
     @cached_property
     def bindings(self) -> Mapping[str, Sequence[Binding]]:
         """What binds or changes each name of the module, in order; an import from everywhere under ``*``."""
-        found: dict[str, list[Binding]] = {}
-        for name, binding in _bindings(self.tree.body if self.tree else [], ()):
-            found.setdefault(name, []).append(binding)
-        return found
+        return bindings_of(self.tree.body if self.tree else [])
 
     def is_imported(self, name: str) -> bool:
         """Whether imports, and nothing else, bind a name."""
         found = self.bindings.get(name, ())
         return any(one.imported for one in found) and all(one.imported or one.is_change for one in found)
 
-    def reading(self, name: str) -> Reading:
-        """What counts of all that binds a name."""
-        if name not in self._readings:
-            nodes = [node for one in self.bindings[name] if one.imported is None for node in one.nodes]
-            self._readings[name] = self._read(list(dict.fromkeys(nodes)))
-        return self._readings[name]
+    def reading(self, name: str, *, is_given: bool = True) -> Reading:
+        """What counts of all that binds or changes a name.
+
+        Args:
+            name: A name of the module.
+            is_given: Whether calls that are merely given it may change it: functions and classes do not change so.
+        """
+        if (key := (name, is_given)) not in self._readings:
+            found = [one for one in self.bindings[name] if one.imported is None and (is_given or not one.is_argument)]
+            self._readings[key] = self._read(list(dict.fromkeys(node for one in found for node in one.nodes)))
+        return self._readings[key]
 
     def reading_of(self, nodes: Sequence[ast.AST]) -> Reading:
         """What counts of definitions, but for their own decorators."""
@@ -229,48 +216,6 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, frozenset) and isinstance(other, frozenset):
         return {(type(item), item) for item in one} == {(type(item), item) for item in other}
     return one == other and repr(one) == repr(other)  # 0.0 is not -0.0
-
-
-def _bindings(body: Iterable[ast.AST], around: tuple[ast.AST, ...]) -> Iterator[tuple[str, Binding]]:
-    """What binds or changes names of a module: its statements, also those within others."""
-    for statement in body:
-        if isinstance(statement, ast.If) and _is_main(statement.test):
-            yield from _bindings(statement.orelse, around)
-            continue
-        blocks = [
-            inner
-            for _, value in ast.iter_fields(statement)
-            for inner in (value if isinstance(value, list) else ())
-            if isinstance(inner, ast.stmt | ast.ExceptHandler | ast.match_case)
-        ]
-        if isinstance(statement, _DEFINITIONS) or not blocks:
-            nodes = (*around, statement)
-            yield from _bound_or_changed([statement], nodes)
-            continue
-        inner_ones = set(map(id, blocks))
-        heads = tuple(one for one in ast.iter_child_nodes(statement) if id(one) not in inner_ones)
-        yield from _bound_or_changed(heads, (*around, *heads))
-        yield from _bindings(blocks, (*around, *heads))
-
-
-def _is_main(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
-
-
-def _bound_or_changed(within: Iterable[ast.AST], nodes: tuple[ast.AST, ...]) -> Iterator[tuple[str, Binding]]:
-    for node in nodes_within(within, lambda found: isinstance(found, SCOPES)):
-        for name, imported in bound_by(node):
-            yield name, Binding(nodes=nodes, imported=imported)
-        changed: ast.expr | None = None
-        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            changed = node  # ``RATES["eu"] = 2``
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            changed = node.value.func  # ``STEPS.append(clean)``
-            changed = None if isinstance(changed, ast.Name) else changed
-        while isinstance(changed, ast.Attribute | ast.Subscript | ast.Call):
-            changed = changed.func if isinstance(changed, ast.Call) else changed.value
-        if isinstance(changed, ast.Name):
-            yield changed.id, Binding(nodes=nodes, is_change=True)
 
 
 def text_now(file: str, scope: Mapping[str, Any], *, anew: bool = True) -> Text | None:
