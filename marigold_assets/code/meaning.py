@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
+from marigold_assets.code.held_sql import is_done, names_sql, read_already
 from marigold_assets.code.importing import absolute_name, import_along
+from marigold_assets.code.nodes import Edge, Node
 from marigold_assets.code.source import (
     bytecode,
     cells_of_class,
@@ -20,33 +22,14 @@ from marigold_assets.code.source import (
     is_installed,
     is_plain,
     is_written,
-    plain_text,
     words_of,
 )
-from marigold_assets.code.sql_files import SqlFiles
+from marigold_assets.code.sql_files import SqlFiles, sql_text
 from marigold_assets.code.statements import Binding, last_ones
-from marigold_assets.code.syntax import Imported, Reference
+from marigold_assets.code.syntax import Imported, Reading, Reference
+from marigold_assets.code.taken import Taken
 from marigold_assets.code.texts import Text, functions_in, is_compiled_as_written, text_now
-from marigold_assets.code.values import described, held_functions, order
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """Something that counts.
-
-    Attributes:
-        key: What it is, within this process.
-        label: How it is called within its module.
-        look: Gives its text, and what it refers to.
-    """
-
-    key: Hashable
-    label: str
-    look: Callable[[], tuple[str, Sequence[Edge]]]
-
-
-Edge: TypeAlias = "str | tuple[Node, tuple[str, ...]]"
-"""What is named of another package, or a node with the attributes that follow its name."""
+from marigold_assets.code.values import described, held_functions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +46,11 @@ class Project:
 
     Args:
         package: Its top-level package.
-        texts: The text of files when they were loaded.
+        taken: The texts of files when they were loaded.
     """
 
-    def __init__(self, package: str, texts: Mapping[str, Text]) -> None:
-        self._package, self._texts = package, texts
+    def __init__(self, package: str, taken: Mapping[str, Taken]) -> None:
+        self._package, self._taken = package, taken
         self._homes: dict[int, _Home] = {}
         self._meanings: dict[object, list[Edge]] = {}
         self._files = SqlFiles()
@@ -217,7 +200,8 @@ class Project:
 
     def _texts_of(self, scope: dict[str, Any], file: str) -> Iterator[Text]:
         """What may be the text of a file: that of the moment of loading before that of now."""
-        for text in (self._texts.get(file), text_now(file, scope)):
+        taken = self._taken.get(file)
+        for text in (None if taken is None else taken.text, text_now(file, scope)):
             if text is not None and text.tree is not None:
                 yield text
 
@@ -225,7 +209,10 @@ class Project:
 
     def _binding(self, home: _Home, text: Text, name: str) -> Node:
         return Node(
-            key=("name", id(home.scope), name), label=name, look=lambda: self._look_at_binding(home, text, name)
+            key=("name", id(home.scope), name),
+            label=name,
+            look=lambda: self._look_at_binding(home, text, name),
+            is_done=lambda: name in home.scope and is_done(home.scope[name], self._is_of_project),
         )
 
     def _look_at_binding(self, home: _Home, text: Text, name: str) -> tuple[str, list[Edge]]:
@@ -240,7 +227,7 @@ class Project:
             own = self._described(live, edges, (id(home.scope), name))  # or it was not loaded from this text
         for function in held_functions(live, self._is_of_project):
             edges += self._value(function, (id(home.scope), name), name, ())
-        edges += self._sql(home, reading.sql, live, name)
+        edges += self._sql(home, reading, name, live)
         return own, edges
 
     # Functions and classes that are loaded
@@ -262,17 +249,16 @@ class Project:
         nodes = () if text is None else text.nodes_of(code)
         if text is not None and nodes:
             reading = text.reading_of(nodes)
-            own, references, sql = reading.text, reading.references, reading.sql
         else:
-            own = f"bytecode {bytecode(code)}"
-            references = tuple(Reference(path=(word,)) for word in dict.fromkeys(words_of(code)))
             sql = tuple(dict.fromkeys(_sql_in(code)))
-        edges = self._edges(home, references, cells, owner)
+            words = tuple(Reference(path=(word,)) for word in dict.fromkeys(words_of(code)))
+            reading = Reading(text=f"bytecode {bytecode(code)}", references=words, sql=sql, late_sql=sql)
+        edges = self._edges(home, reading.references, cells, owner)
         if not nodes or "<locals>" in code.co_qualname:
             for number, default in enumerate(default_values(function)):
                 edges += self._value(default, (owner, number), f"{_label(function.__qualname__)}:default", ())
-        edges += self._sql(home, sql, None, code.co_name)
-        return own, edges
+        edges += self._sql(home, reading, code.co_name, None)
+        return reading.text, edges
 
     def _text_of_code(self, home: _Home, code: CodeType) -> Text | None:
         is_exact = is_compiled_as_written(home.scope)
@@ -295,7 +281,7 @@ class Project:
             cells = cells_of_class(found) if is_made else {}
             edges += self._edges(home, reading.references, cells, id(found))
             made = self._described([*found.__bases__, _own_of_class(found)], edges, id(found)) if is_made else ""
-            return f"{reading.text}{made}", [*edges, *self._sql(home, reading.sql, None, found.__name__)]
+            return f"{reading.text}{made}", [*edges, *self._sql(home, reading, found.__name__, found)]
         held = {
             name: value
             for name, value in vars(found).items()
@@ -338,41 +324,28 @@ class Project:
 
     # Files
 
-    def _sql(self, home: _Home, names: Sequence[str], live: object, owner: str) -> list[Edge]:
+    def _sql(self, home: _Home, reading: Reading, owner: str, live: object) -> list[Edge]:
         """The SQL that some code names, as a module has read it when it was loaded, or as it is in the files."""
+        names = reading.sql
         if not names or not home.file:
             return []
-        if (read := _read_already(live)) is not None:
+        if (read := read_already(live)) is not None:
             label = names[0].rpartition("/")[2] if len(names) == 1 and "*" not in names[0] else owner
             key = ("read", id(home.scope), owner)
             return [(Node(key=key, label=label, look=lambda: (read, [])), ())]
-        folder = Path(home.file).absolute().parent
-        package = str(home.scope.get("__package__") or "")
-        root = folder.parents[package.count(".") - 1] if package.count(".") else folder
-        found = dict.fromkeys(path for name in names for path in self._files.named(name, folder=folder, root=root))
-        return [(_file(path), ()) for path in found]
+        late = names if names_sql(live, self._is_of_project) else reading.late_sql
+        places = self._files.places(home.file, home.scope)
+        found: dict[Path, bool] = {}
+        for name in names:
+            for path in self._files.named(name, *places):
+                found[path] = found.get(path, False) or name in late
+        return [(self._file(home, path, is_late=is_late), ()) for path, is_late in found.items()]
 
-
-def _file(path: Path) -> Node:
-    def look() -> tuple[str, list[Edge]]:
-        try:
-            return path.read_text(encoding="utf-8", errors="surrogateescape"), []
-        except OSError:
-            return "cannot be read", []
-
-    return Node(key=("file", str(path)), label=path.name, look=look)
-
-
-def _read_already(live: object) -> str | None:
-    """The text that a module has read from files of SQL, if it has."""
-    if isinstance(live, str):
-        return None if live.endswith(".sql") else "\n".join(live.splitlines())
-    if isinstance(live, list | tuple | dict) and is_plain(live):
-        items = sorted(live.items(), key=order) if isinstance(live, dict) else live
-        texts = [one for item in items for one in (item if isinstance(item, tuple) else (item,))]
-        if any(isinstance(one, str) and "\n" in one and not one.endswith(".sql") for one in texts):
-            return plain_text(list(items))
-    return None
+    def _file(self, home: _Home, path: Path, *, is_late: bool) -> Node:
+        taken = self._taken.get(home.file)
+        found = (None if taken is None else taken.sql.get(path)) or sql_text(path)
+        key = ("file", str(path), found.text)
+        return Node(key=key, label=path.name, look=lambda: (found.text, []), file=(path, found) if is_late else None)
 
 
 def _scope_of_class(found: type) -> dict[str, Any]:

@@ -101,8 +101,8 @@ class _Statements:
             for name in self._changed_by_decorator(decorator):
                 yield name, Binding(nodes=(*around, *self._decorated(decorator, statement)))
         for node in nodes_within(within, lambda found: isinstance(found, SCOPES)):
-            if (name := _changed_part(node)) is not None:
-                yield name, Binding(nodes=nodes)
+            if (part := _changed_part(node)) is not None:
+                yield part, Binding(nodes=nodes)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
                 for name, is_argument in self._changed_by_call(node.value):
                     yield name, Binding(nodes=nodes, is_argument=is_argument)

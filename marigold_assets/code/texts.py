@@ -9,15 +9,13 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
-from marigold_assets.code.source import is_followed
 from marigold_assets.code.statements import Binding, bindings_of
 from marigold_assets.code.syntax import Reading, nodes_within, read
 
@@ -57,6 +55,13 @@ class Text:
     def bindings(self) -> Mapping[str, Sequence[Binding]]:
         """What binds or changes each name of the module, in order; an import from everywhere under ``*``."""
         return bindings_of(self.tree.body if self.tree else [])
+
+    @cached_property
+    def sql(self) -> Sequence[str]:
+        """What it names that ends in ``.sql``, anywhere."""
+        if not any(".sql" in line for line in self._lines) or self.tree is None:  # most need not be parsed for it
+            return ()
+        return read([self.tree], is_bound=lambda _: False).sql
 
     def is_imported(self, name: str) -> bool:
         """Whether imports, and nothing else, bind a name."""
@@ -218,18 +223,16 @@ def _same(one: object, other: object) -> bool:
     return one == other and repr(one) == repr(other)  # 0.0 is not -0.0
 
 
-def text_now(file: str, scope: Mapping[str, Any], *, anew: bool = True) -> Text | None:
+def text_now(file: str, scope: Mapping[str, Any]) -> Text | None:
     """The text of a file, or of what else linecache knows by that name: a cell of a notebook, a module of an archive.
 
     Args:
         file: As code names it.
         scope: The names of its module.
-        anew: Whether to look if it has changed since it was read last.
     """
     if file.endswith(_NO_TEXT):
         return None
-    if anew:
-        linecache.checkcache(file)
+    linecache.checkcache(file)
     if not linecache.getlines(file, dict(scope) if not isinstance(scope, dict) else scope):
         return None
     entry = linecache.cache[file]
@@ -254,39 +257,6 @@ class _Lines:
 def _text(file: str, _size: int, _changed: float | None, lines: _Lines) -> Text:
     """One text for all assets that use it."""
     return Text(file, lines.lines)
-
-
-def texts_of(function: Callable[..., Any], package: str) -> Mapping[str, Text]:
-    """The texts of a function's module and of all modules of its project, as long as they are being loaded."""
-    found: dict[str, Text] = {}
-    tops: dict[str, bool] = {}
-    for name, module in list(sys.modules.items()):
-        top = name.partition(".")[0]
-        if top not in tops:
-            tops[top] = _may_be_of_project(top, package)
-        if not tops[top] or not isinstance(module, ModuleType):
-            continue
-        file = vars(module).get("__file__")
-        if isinstance(file, str) and is_followed(name, package, module):
-            text = text_now(file, vars(module), anew=False)
-            if text is not None:
-                found[file] = text
-    code = getattr(function, "__code__", None)
-    if isinstance(code, CodeType):
-        text = text_now(code.co_filename, getattr(function, "__globals__", {}))
-        if text is not None:
-            found[code.co_filename] = text
-    return found
-
-
-def _may_be_of_project(top: str, package: str) -> bool:
-    """Whether a top-level package may hold modules of a project: most of the many that are loaded are installed."""
-    module = sys.modules.get(top)
-    if not isinstance(module, ModuleType):
-        return top == package
-    if not isinstance(vars(module).get("__file__"), str):
-        return "__path__" in vars(module)  # several folders, each of which may be installed or not
-    return is_followed(top, package, module)
 
 
 def is_compiled_as_written(scope: Mapping[str, Any]) -> bool:

@@ -6,7 +6,8 @@ other packages by their names. The text is the same in every process: sets are s
 
 By their type alone count what cannot be pickled (connections, locks, expressions of a library around a function of
 Python), objects of Dagster and of this package, and what lies deeper than a hundred objects. Of absolute paths the
-folder does not count: it is one of this machine. What a library pickles in another way from process to process has another text in each.
+folder does not count: it is one of this machine. What a library pickles in another way from process to process has
+another text in each, as has what the project's own objects hold of their process.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _DESCRIPTORS: Final = (
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
 )
 _CACHE: Final[Any] = type(functools.cache(len))
-_DISPATCH: Final = functools.singledispatch(len).__code__
+_SINGLE_DISPATCH: Final[Any] = functools.singledispatch(len)
+_NEW: Final = frozenset({"__newobj__", "__newobj_ex__"})
 _OPEN: Final = ("builtins", "collections", "functools", "types")  # may hold what cannot be pickled
 _BY_TYPE: Final = ("dagster", "marigold_assets")
 _MOST: Final = 1_000  # things in containers and objects of which the functions are looked for: they may hold data
@@ -177,16 +179,8 @@ class _Describer:
 
     def _object(self, value: Any) -> str:
         kind = type(value)
-        if isinstance(value, Enum):
-            return f"{self._kind(value)}.{value.name}"
-        if isinstance(value, re.Pattern):
-            return f"pattern({value.pattern!a}, {value.flags})"
-        if type(value) is zoneinfo.ZoneInfo:
-            return f"zone({value.key!a})"
-        if isinstance(value, PurePath):  # the folder of a whole one is one of this machine
-            return f"path({value.name if value.is_absolute() else value.as_posix()!a})"
-        if kind.__module__ in {"datetime", "decimal", "fractions", "uuid"} and isinstance(value, _AS_WRITTEN):
-            return f"{kind.__name__}({value!a})" if getattr(value, "tzinfo", None) is None else self._pickled(value)
+        if (text := self._of_standard_library(value)) is not None:
+            return text
         if _top(kind.__module__) in _BY_TYPE:
             return _name(kind)
         if kind.__module__ == "pyarrow.lib" and hasattr(value, "to_pylist"):  # its buffers may hold more than its rows
@@ -200,6 +194,20 @@ class _Describer:
                 held = self._items(sorted(_attributes(value)))
                 return f"{self._kind(value)}({held})"
         return self._of_library(value)
+
+    def _of_standard_library(self, value: Any) -> str | None:
+        kind = type(value)
+        if isinstance(value, Enum):
+            return f"{self._kind(value)}.{value.name}"
+        if isinstance(value, re.Pattern):
+            return f"pattern({value.pattern!a}, {value.flags})"
+        if type(value) is zoneinfo.ZoneInfo:
+            return f"zone({value.key!a})"
+        if isinstance(value, PurePath):  # the folder of a whole one is one of this machine
+            return f"path({value.name if value.is_absolute() else value.as_posix()!a})"
+        if kind.__module__ in {"datetime", "decimal", "fractions", "uuid"} and isinstance(value, _AS_WRITTEN):
+            return f"{kind.__name__}({value!a})" if getattr(value, "tzinfo", None) is None else self._pickled(value)
+        return None
 
     def _of_library(self, value: Any) -> str:
         """An object of another package: all that it holds, or nothing if some of that can only be of this process."""
@@ -222,8 +230,9 @@ class _Describer:
             raise _NoValueError from error
         if isinstance(reduced, str):
             return f"{_top(str(getattr(value, '__module__', None) or type(value).__module__))}.{reduced}"
-        make, arguments, state, listed, mapped, *_ = (*reduced, None, None, None)
-        if make is copyreg.__newobj__ or make is getattr(copyreg, "__newobj_ex__", None):
+        given: tuple[Any, ...] = (*reduced, None, None, None)
+        make, arguments, state, listed, mapped = given[:5]
+        if getattr(make, "__module__", "") == "copyreg" and make.__name__ in _NEW:
             said = self._kind(value)
             arguments = arguments[1:]
         elif make is type(value):
@@ -308,7 +317,7 @@ def held_functions(value: object, is_of_project: Callable[[object], bool]) -> It
         if type(one) is dict:
             held = [*one.keys(), *one.values()]
         elif type(one) in _CONTAINERS:
-            held = sorted(one, key=order) if isinstance(one, set | frozenset) else one  # type: ignore[call-overload]
+            held = sorted(one, key=order) if isinstance(one, set | frozenset) else one
         elif type(one) is functools.partial:
             held = (one.func, *one.args, *one.keywords.values())
         elif is_of_project(type(one)) and not isinstance(one, Enum):
@@ -321,7 +330,7 @@ def held_functions(value: object, is_of_project: Callable[[object], bool]) -> It
 
 def _implementations(value: object) -> Sequence[Any]:
     """The implementations of a function that chooses one by the type of its first argument."""
-    if not isinstance(value, FunctionType) or value.__code__ is not _DISPATCH:
+    if not isinstance(value, FunctionType) or value.__code__ is not _SINGLE_DISPATCH.__code__:
         return ()
     registry: Mapping[Any, Any] = vars(value).get("registry", {})
     return [registry[kind] for kind in sorted(registry, key=lambda kind: f"{kind.__module__}.{kind.__qualname__}")]
