@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from marigold_assets.code.held_sql import is_done, names_sql, read_already
-from marigold_assets.code.importing import absolute_name, import_along
+from marigold_assets.code.importing import absolute_name, import_along, import_folder, spec_of
 from marigold_assets.code.nodes import Edge, Node
 from marigold_assets.code.source import (
     bytecode,
@@ -136,10 +135,13 @@ class Project:
     ) -> list[Edge]:
         module = absolute_name(imported.module, imported.level, home.scope)
         path = rest if imported.name is None else (imported.name, *rest)
-        if is_within and self._is_own(module):
-            import_along(module, path)
-        if alone and self._is_own(module):
-            return []
+        folder = import_folder(home.file, home.scope) if home.file else ""
+        if is_within and self._is_own(module, folder):
+            import_along(module, path, folder)
+            if alone:
+                return []
+            if module not in sys.modules:
+                return [".".join(path)]
         return self._in_module(module, path, seen)
 
     def _in_module(self, name: str, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
@@ -170,7 +172,7 @@ class Project:
 
         return Node(key=("module", id(home.scope)), label="module", look=look)
 
-    def _is_own(self, name: str) -> bool:
+    def _is_own(self, name: str, folder: str = "") -> bool:
         """Whether a module that may not be loaded yet belongs to the project."""
         top = name.partition(".")[0]
         if top == self._package:
@@ -178,7 +180,7 @@ class Project:
         if (module := sys.modules.get(top)) is not None:
             return is_followed(top, self._package, module)
         try:
-            spec = find_spec(top) if top else None
+            spec = spec_of(top, folder)
         except (ImportError, ValueError):
             return False
         places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
