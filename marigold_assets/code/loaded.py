@@ -26,13 +26,16 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from marigold_assets.code.meaning import Node, Project
+from marigold_assets.code.meaning import Project
+from marigold_assets.code.nodes import Node
 from marigold_assets.code.source import package_of
-from marigold_assets.code.texts import Text, texts_of
+from marigold_assets.code.sql_files import SqlText, sql_text, version_of
+from marigold_assets.code.taken import Taken, taken_for
 
 FORMAT: Final = "cf2"
 
@@ -60,9 +63,10 @@ class LoadedCode:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function: Callable[..., Any] | None = function
-        self._texts: Mapping[str, Text] = texts_of(function, package_of(function))
+        self._taken: Mapping[str, Taken] = taken_for(function, package_of(function))
         self._lock = threading.Lock()
         self._found: CodeParts | None = None
+        self._late: dict[Path, SqlText] = {}
 
     @property
     def fingerprint(self) -> str:
@@ -74,11 +78,24 @@ class LoadedCode:
         """See :class:`CodeParts`."""
         return self._complete().parts
 
+    def changed_files(self) -> Sequence[Path]:
+        """The files of SQL that its functions read when they run, and that are not what they were when it was loaded.
+
+        Takes some microseconds for each file that the code names. Files that a module has read already do not matter,
+        nor does what was sent from another process.
+        """
+        self._complete()
+        with self._lock:
+            for path, known in list(self._late.items()):
+                if version_of(path) != known.version and (now := sql_text(path)).text == known.text:
+                    self._late[path] = now
+            return [path for path, known in self._late.items() if version_of(path) != known.version]
+
     def _complete(self) -> CodeParts:
         with self._lock:
             if self._found is None:
-                self._found = _parts(self._function, self._texts)
-                self._function, self._texts = None, {}
+                self._found, self._late = _parts(self._function, self._taken)
+                self._function, self._taken = None, {}
             return self._found
 
     def __getstate__(self) -> CodeParts:
@@ -86,7 +103,8 @@ class LoadedCode:
         return self._complete()
 
     def __setstate__(self, state: CodeParts) -> None:
-        self._function, self._texts, self._lock, self._found = None, {}, threading.Lock(), state
+        self._function, self._taken, self._lock, self._found = None, {}, threading.Lock(), state
+        self._late = {}
 
 
 def code_fingerprint(function: Callable[..., Any]) -> str:
@@ -114,18 +132,21 @@ def code_parts(function: Callable[..., Any]) -> Mapping[str, str]:
     return LoadedCode(function).parts
 
 
-def _parts(function: Any, texts: Mapping[str, Text]) -> CodeParts:
-    project = Project(package_of(function), texts)
+def _parts(function: Any, taken: Mapping[str, Taken]) -> tuple[CodeParts, dict[Path, SqlText]]:
+    """The parts of its code, and the files of SQL that are read when it runs."""
+    project = Project(package_of(function), taken)
     root = project.root(function)
     number = {root.key: 0}
     label = {root.key: root.label}
-    taken = {root.label}
+    labels = {root.label}
     due: deque[Node] = deque([root])
+    targets: dict[Hashable, list[Node]] = {}
     whole, parts = hashlib.sha256(), {}
     while due:
         node = due.popleft()
         text, edges = node.look()
         own, linked = [text], []
+        targets[node.key] = [edge[0] for edge in edges if not isinstance(edge, str)]
         for edge in edges:
             if isinstance(edge, str):
                 own.append(edge)
@@ -133,7 +154,7 @@ def _parts(function: Any, texts: Mapping[str, Text]) -> CodeParts:
             target, rest = edge
             if target.key not in number:
                 number[target.key] = len(number)
-                label[target.key] = _unique(target.label, taken)
+                label[target.key] = _unique(target.label, labels)
                 due.append(target)
             own.append(".".join((f"@{target.label}", *rest)))
             linked.append(str(number[target.key]))
@@ -141,7 +162,21 @@ def _parts(function: Any, texts: Mapping[str, Text]) -> CodeParts:
         parts[label[node.key]] = _digest(said)[:12]
         # In the order in which they are used: two may have one name.
         whole.update(f"{node.label}\n{said}\n{' '.join(linked)}\n\0".encode("utf-8", "surrogatepass"))
-    return CodeParts(fingerprint=f"{FORMAT}:{whole.hexdigest()[:16]}", parts=parts)
+    return CodeParts(fingerprint=f"{FORMAT}:{whole.hexdigest()[:16]}", parts=parts), _read_late(root, targets)
+
+
+def _read_late(root: Node, targets: Mapping[Hashable, Sequence[Node]]) -> dict[Path, SqlText]:
+    """The files of SQL that functions read when they run, as far as what is run then leads to them."""
+    found: dict[Path, SqlText] = {}
+    due, seen = [root], {root.key}
+    while due:
+        for node in targets[due.pop().key]:
+            if node.file is not None:
+                found[node.file[0]] = node.file[1]
+            if node.key not in seen and not node.is_done():
+                seen.add(node.key)
+                due.append(node)
+    return found
 
 
 def _unique(label: str, taken: set[str]) -> str:

@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
-from marigold_assets.code.importing import absolute_name, import_along
+from marigold_assets.code.held_sql import is_done, names_sql, read_already
+from marigold_assets.code.importing import absolute_name, import_along, import_folder, spec_of
+from marigold_assets.code.nodes import Edge, Node
 from marigold_assets.code.source import (
     bytecode,
+    cells_of_class,
     closure_of,
     default_values,
     is_followed,
     is_installed,
     is_plain,
-    plain_text,
+    is_written,
     words_of,
 )
-from marigold_assets.code.sql_files import SqlFiles
-from marigold_assets.code.syntax import Imported, Reference
+from marigold_assets.code.sql_files import SqlFiles, sql_text
+from marigold_assets.code.statements import Binding, last_ones
+from marigold_assets.code.syntax import Imported, Reading, Reference
+from marigold_assets.code.taken import Taken
 from marigold_assets.code.texts import Text, functions_in, is_compiled_as_written, text_now
-from marigold_assets.code.values import described, held_functions, order
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """Something that counts.
-
-    Attributes:
-        key: What it is, within this process.
-        label: How it is called within its module.
-        look: Gives its text, and what it refers to.
-    """
-
-    key: Hashable
-    label: str
-    look: Callable[[], tuple[str, Sequence[Edge]]]
-
-
-Edge: TypeAlias = "str | tuple[Node, tuple[str, ...]]"
-"""What is named of another package, or a node with the attributes that follow its name."""
+from marigold_assets.code.values import described, held_functions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +45,11 @@ class Project:
 
     Args:
         package: Its top-level package.
-        texts: The text of files when they were loaded.
+        taken: The texts of files when they were loaded.
     """
 
-    def __init__(self, package: str, texts: Mapping[str, Text]) -> None:
-        self._package, self._texts = package, texts
+    def __init__(self, package: str, taken: Mapping[str, Taken]) -> None:
+        self._package, self._taken = package, taken
         self._homes: dict[int, _Home] = {}
         self._meanings: dict[object, list[Edge]] = {}
         self._files = SqlFiles()
@@ -104,30 +89,39 @@ class Project:
         if (here := (id(home.scope), name)) in seen:
             return []
         seen |= {here}
-        if home.text is not None and name in home.text.bindings:
-            if not home.text.is_imported(name):
-                return [(self._binding(home, home.text, name), rest)]
-            found = [
-                edge
-                for binding in home.text.bindings[name]
-                if binding.imported is not None
-                for edge in self._imported(home, binding.imported, rest, seen)
-            ]
-            if home.text.reading(name).text:
-                found.append((self._binding(home, home.text, name), ()))  # what changes it: ``pd.set_option(...)``
-            return found or [".".join(path)]
-        for star in home.text.bindings.get("*", ()) if home.text is not None else ():
-            if star.imported is not None and (found := self._of_star(home, star.imported, path, seen)):
-                return found
+        if home.text is not None and (found := self._bound(home, home.text, path, seen)):
+            return found
         if name in home.scope and not (name.startswith("__") and name.endswith("__")):
             return self._value(home.scope[name], here, name, rest)
         return []
 
-    def _of_star(self, home: _Home, imported: Imported, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+    def _bound(self, home: _Home, text: Text, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+        """What binds a name in the text of a module; of several the last one, or those that may be the last one."""
+        name, rest = path[0], path[1:]
+        own = text.bindings.get(name, ())
+        stars = [one for one in text.bindings.get("*", ()) if one.imported and self._gives(home, one.imported, name)]
+        last = last_ones([*stars, *(one for one in own if not one.is_change)])
+        found = [edge for star in last if star in stars for edge in self._of_star(home, star, path, seen)]
+        if any(one not in stars for one in last) or not last:
+            if own and not text.is_imported(name):
+                return [*found, (self._binding(home, text, name), rest)]
+            imports = [one.imported for one in own if one.imported is not None]
+            found += [edge for imported in imports for edge in self._imported(home, imported, rest, seen)]
+        is_given = not isinstance(home.scope.get(name), FunctionType | type)
+        if own and text.reading(name, is_given=is_given).text:
+            found.append((self._binding(home, text, name), ()))  # what changes it: ``pd.set_option(...)``
+        return found or ([".".join(path)] if own else [])
+
+    def _gives(self, home: _Home, imported: Imported, name: str) -> bool:
+        """Whether an import of all names of a module brings one."""
         module = sys.modules.get(absolute_name(imported.module, imported.level, home.scope))
-        if module is None or path[0].startswith("_") or path[0] not in vars(module):
-            return []
-        return self._in_module(module.__name__, path, seen)
+        given = {} if module is None else vars(module)
+        return name in given and (name in given["__all__"] if "__all__" in given else not name.startswith("_"))
+
+    def _of_star(self, home: _Home, star: Binding, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
+        imported = star.imported
+        module = "" if imported is None else absolute_name(imported.module, imported.level, home.scope)
+        return self._in_module(module, path, seen)
 
     def _imported(
         self,
@@ -141,10 +135,13 @@ class Project:
     ) -> list[Edge]:
         module = absolute_name(imported.module, imported.level, home.scope)
         path = rest if imported.name is None else (imported.name, *rest)
-        if is_within and self._is_own(module):
-            import_along(module, path)
-        if alone and self._is_own(module):
-            return []
+        folder = import_folder(home.file, home.scope) if home.file else ""
+        if is_within and self._is_own(module, folder):
+            import_along(module, path, folder)
+            if alone:
+                return []
+            if module not in sys.modules:
+                return [".".join(path)]
         return self._in_module(module, path, seen)
 
     def _in_module(self, name: str, path: tuple[str, ...], seen: frozenset[Hashable]) -> list[Edge]:
@@ -156,21 +153,26 @@ class Project:
             return [".".join((name, *path))]
         home = self._home(vars(module))
         if not path:
-            return self._all_of(home)
+            return [(self._all_of(home), ())]
         inner = sys.modules.get(f"{name}.{path[0]}")
         if inner is not None and home.scope.get(path[0]) is inner:
             return self._in_module(f"{name}.{path[0]}", path[1:], seen)
         return self._name(home, path, seen) or [".".join(path)]
 
-    def _all_of(self, home: _Home) -> list[Edge]:
-        """A module that is used as an object: nobody can tell which of its names."""
-        if home.text is None:
-            return [edge for name in sorted(home.scope) for edge in self._name(home, (name,), frozenset())]
-        return [
-            (self._binding(home, home.text, name), ()) for name in home.text.bindings if not home.text.is_imported(name)
-        ]
+    def _all_of(self, home: _Home) -> Node:
+        """A module that is used as an object: nobody can tell which of its names, also of those that it imports."""
 
-    def _is_own(self, name: str) -> bool:
+        def look() -> tuple[str, list[Edge]]:
+            bindings: Mapping[str, Sequence[Binding]] = {} if home.text is None else home.text.bindings
+            names = list(bindings) or sorted(home.scope)
+            edges = [edge for name in names if name != "*" for edge in self._name(home, (name,), frozenset())]
+            for star in bindings.get("*", ()):
+                edges += self._of_star(home, star, (), frozenset())
+            return " ".join(name for name in names if name != "*"), edges
+
+        return Node(key=("module", id(home.scope)), label="module", look=look)
+
+    def _is_own(self, name: str, folder: str = "") -> bool:
         """Whether a module that may not be loaded yet belongs to the project."""
         top = name.partition(".")[0]
         if top == self._package:
@@ -178,7 +180,7 @@ class Project:
         if (module := sys.modules.get(top)) is not None:
             return is_followed(top, self._package, module)
         try:
-            spec = find_spec(top) if top else None
+            spec = spec_of(top, folder)
         except (ImportError, ValueError):
             return False
         places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
@@ -200,7 +202,8 @@ class Project:
 
     def _texts_of(self, scope: dict[str, Any], file: str) -> Iterator[Text]:
         """What may be the text of a file: that of the moment of loading before that of now."""
-        for text in (self._texts.get(file), text_now(file, scope)):
+        taken = self._taken.get(file)
+        for text in (None if taken is None else taken.text, text_now(file, scope)):
             if text is not None and text.tree is not None:
                 yield text
 
@@ -208,12 +211,15 @@ class Project:
 
     def _binding(self, home: _Home, text: Text, name: str) -> Node:
         return Node(
-            key=("name", id(home.scope), name), label=name, look=lambda: self._look_at_binding(home, text, name)
+            key=("name", id(home.scope), name),
+            label=name,
+            look=lambda: self._look_at_binding(home, text, name),
+            is_done=lambda: name in home.scope and is_done(home.scope[name], self._is_of_project),
         )
 
     def _look_at_binding(self, home: _Home, text: Text, name: str) -> tuple[str, list[Edge]]:
         live = home.scope.get(name)
-        reading = text.reading(name)
+        reading = text.reading(name, is_given=not isinstance(live, FunctionType | type))
         edges = self._edges(home, reading.references, {}, name)
         for binding in text.bindings[name]:
             if binding.imported is not None and not text.is_imported(name):
@@ -223,7 +229,7 @@ class Project:
             own = self._described(live, edges, (id(home.scope), name))  # or it was not loaded from this text
         for function in held_functions(live, self._is_of_project):
             edges += self._value(function, (id(home.scope), name), name, ())
-        edges += self._sql(home, reading.sql, live, name)
+        edges += self._sql(home, reading, name, live)
         return own, edges
 
     # Functions and classes that are loaded
@@ -245,17 +251,16 @@ class Project:
         nodes = () if text is None else text.nodes_of(code)
         if text is not None and nodes:
             reading = text.reading_of(nodes)
-            own, references, sql = reading.text, reading.references, reading.sql
         else:
-            own = f"bytecode {bytecode(code)}"
-            references = tuple(Reference(path=(word,)) for word in dict.fromkeys(words_of(code)))
             sql = tuple(dict.fromkeys(_sql_in(code)))
-        edges = self._edges(home, references, cells, owner)
+            words = tuple(Reference(path=(word,)) for word in dict.fromkeys(words_of(code)))
+            reading = Reading(text=f"bytecode {bytecode(code)}", references=words, sql=sql, late_sql=sql)
+        edges = self._edges(home, reading.references, cells, owner)
         if not nodes or "<locals>" in code.co_qualname:
             for number, default in enumerate(default_values(function)):
                 edges += self._value(default, (owner, number), f"{_label(function.__qualname__)}:default", ())
-        edges += self._sql(home, sql, None, code.co_name)
-        return own, edges
+        edges += self._sql(home, reading, code.co_name, None)
+        return reading.text, edges
 
     def _text_of_code(self, home: _Home, code: CodeType) -> Text | None:
         is_exact = is_compiled_as_written(home.scope)
@@ -274,8 +279,11 @@ class Project:
         edges: list[Edge] = []
         if home.text is not None and nodes:
             reading = home.text.reading_of(nodes)
-            edges += self._edges(home, reading.references, {}, id(found))
-            return reading.text, [*edges, *self._sql(home, reading.sql, None, found.__name__)]
+            is_made = "<locals>" in found.__qualname__
+            cells = cells_of_class(found) if is_made else {}
+            edges += self._edges(home, reading.references, cells, id(found))
+            made = self._described([*found.__bases__, _own_of_class(found)], edges, id(found)) if is_made else ""
+            return f"{reading.text}{made}", [*edges, *self._sql(home, reading, found.__name__, found)]
         held = {
             name: value
             for name, value in vars(found).items()
@@ -318,41 +326,28 @@ class Project:
 
     # Files
 
-    def _sql(self, home: _Home, names: Sequence[str], live: object, owner: str) -> list[Edge]:
+    def _sql(self, home: _Home, reading: Reading, owner: str, live: object) -> list[Edge]:
         """The SQL that some code names, as a module has read it when it was loaded, or as it is in the files."""
+        names = reading.sql
         if not names or not home.file:
             return []
-        if (read := _read_already(live)) is not None:
+        if (read := read_already(live)) is not None:
             label = names[0].rpartition("/")[2] if len(names) == 1 and "*" not in names[0] else owner
             key = ("read", id(home.scope), owner)
             return [(Node(key=key, label=label, look=lambda: (read, [])), ())]
-        folder = Path(home.file).absolute().parent
-        package = str(home.scope.get("__package__") or "")
-        root = folder.parents[package.count(".") - 1] if package.count(".") else folder
-        found = dict.fromkeys(path for name in names for path in self._files.named(name, folder=folder, root=root))
-        return [(_file(path), ()) for path in found]
+        late = names if names_sql(live, self._is_of_project) else reading.late_sql
+        places = self._files.places(home.file, home.scope)
+        found: dict[Path, bool] = {}
+        for name in names:
+            for path in self._files.named(name, *places):
+                found[path] = found.get(path, False) or name in late
+        return [(self._file(home, path, is_late=is_late), ()) for path, is_late in found.items()]
 
-
-def _file(path: Path) -> Node:
-    def look() -> tuple[str, list[Edge]]:
-        try:
-            return path.read_text(encoding="utf-8", errors="surrogateescape"), []
-        except OSError:
-            return "cannot be read", []
-
-    return Node(key=("file", str(path)), label=path.name, look=look)
-
-
-def _read_already(live: object) -> str | None:
-    """The text that a module has read from files of SQL, if it has."""
-    if isinstance(live, str):
-        return None if live.endswith(".sql") else "\n".join(live.splitlines())
-    if isinstance(live, list | tuple | dict) and is_plain(live):
-        items = sorted(live.items(), key=order) if isinstance(live, dict) else live
-        texts = [one for item in items for one in (item if isinstance(item, tuple) else (item,))]
-        if any(isinstance(one, str) and "\n" in one and not one.endswith(".sql") for one in texts):
-            return plain_text(list(items))
-    return None
+    def _file(self, home: _Home, path: Path, *, is_late: bool) -> Node:
+        taken = self._taken.get(home.file)
+        found = (None if taken is None else taken.sql.get(path)) or sql_text(path)
+        key = ("file", str(path), found.text)
+        return Node(key=key, label=path.name, look=lambda: (found.text, []), file=(path, found) if is_late else None)
 
 
 def _scope_of_class(found: type) -> dict[str, Any]:
@@ -366,6 +361,15 @@ def _scope_of_class(found: type) -> dict[str, Any]:
             return one.__globals__
     module = sys.modules.get(found.__module__)
     return {} if module is None else vars(module)
+
+
+def _own_of_class(found: type) -> Mapping[str, Any]:
+    """What a class that a function makes holds: what its text names stands for something else with each call."""
+    return {
+        name: value
+        for name, value in sorted(vars(found).items())
+        if name != "_abc_impl" and (not name.startswith("__") or is_written(value))
+    }
 
 
 def _label(qualname: str) -> str:

@@ -197,6 +197,22 @@ def closure_of(function: FunctionType) -> Mapping[str, Any]:
     return found
 
 
+def is_written(value: object) -> bool:
+    """Whether something is a function that is written somewhere: ``dataclass`` makes others."""
+    return isinstance(value, FunctionType) and value.__code__.co_filename != "<string>"
+
+
+def cells_of_class(found: type) -> Mapping[str, Any]:
+    """The values of the names that the methods of a class take from around it."""
+    cells: dict[str, Any] = {}
+    for value in vars(found).values():
+        functions = [value.fget, value.fset, value.fdel] if isinstance(value, property) else unwrapped(value)
+        for function in functions:
+            if isinstance(function, FunctionType):
+                cells |= closure_of(function)
+    return cells
+
+
 NOTHING = object()
 
 

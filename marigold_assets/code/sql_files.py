@@ -4,11 +4,50 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 _MOST = 20_000  # entries of folders that are looked at: a project may keep its data beside its code
 _LEFT_OUT = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlText:
+    """The text of a file of SQL.
+
+    Attributes:
+        text: The text.
+        version: What of the file is another if its text is: times in ns, size in bytes, number; ``None``: not there.
+    """
+
+    text: str
+    version: tuple[int, ...] | None
+
+
+def sql_text(path: Path) -> SqlText:
+    """The text of a file of SQL as it is now; each version is read once."""
+    return _read(path, version_of(path))
+
+
+def version_of(path: Path) -> tuple[int, ...] | None:
+    """See :class:`SqlText`."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+@lru_cache(4_096)
+def _read(path: Path, version: tuple[int, ...] | None) -> SqlText:
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        text = "cannot be read"
+    return SqlText(text=text, version=version)
 
 
 class SqlFiles:
@@ -17,7 +56,19 @@ class SqlFiles:
     def __init__(self) -> None:
         self._below: dict[Path, Sequence[Path]] = {}
 
-    def named(self, name: str, *, folder: Path, root: Path) -> Sequence[Path]:
+    @staticmethod
+    def places(file: str, scope: Mapping[str, Any]) -> tuple[Path, Path]:
+        """Where a module is, and where its top-level package is.
+
+        Args:
+            file: Its file.
+            scope: Its names.
+        """
+        folder = Path(file).absolute().parent
+        package = str(scope.get("__package__") or "")
+        return folder, folder.parents[package.count(".") - 1] if package.count(".") else folder
+
+    def named(self, name: str, folder: Path, root: Path) -> Sequence[Path]:
         """The files that a constant may mean.
 
         Args:

@@ -18,7 +18,8 @@ _SILENT = frozenset({"ctx", "type_comment", "kind", "type_ignores", "type_params
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NAMED_BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
+_OTHER_SCOPES = (*_FUNCTIONS, ast.ClassDef)
+SCOPES = (*_OTHER_SCOPES, *_COMPREHENSIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +60,13 @@ class Reading:
         text: Its syntax tree.
         references: What it refers to, in order.
         sql: What it names that ends in ``.sql``.
+        late_sql: That of it which stands in functions.
     """
 
     text: str
     references: tuple[Reference, ...]
     sql: tuple[str, ...]
+    late_sql: tuple[str, ...] = ()
 
 
 class _Scope:
@@ -71,7 +74,7 @@ class _Scope:
 
     def __init__(self, node: ast.AST, parent: _Scope | None) -> None:
         self.parent = parent
-        self.is_class = isinstance(node, ast.ClassDef)
+        self.is_class, self.is_function = isinstance(node, ast.ClassDef), isinstance(node, _FUNCTIONS)
         self.bound: dict[str, list[Imported] | None] = {}
         outer = set()
         for one in _own_nodes(node):
@@ -124,12 +127,23 @@ def nodes_within(nodes: Iterable[ast.AST], stop: Callable[[ast.AST], bool]) -> I
             due += ast.iter_child_nodes(node)
 
 
+def binding_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """What may bind names in the scope of some nodes: also ``:=`` within comprehensions, and nothing else of those."""
+    for one in nodes_within(nodes, lambda found: isinstance(found, SCOPES)):
+        yield one
+        if isinstance(one, _COMPREHENSIONS):
+            inner = nodes_within(
+                ast.iter_child_nodes(one), lambda found: isinstance(found, (*_FUNCTIONS, ast.ClassDef))
+            )
+            yield from (found.target for found in inner if isinstance(found, ast.NamedExpr))
+
+
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """What binds names in the scope of a function, class or comprehension itself."""
     if isinstance(node, _FUNCTIONS):
         yield from _arguments(node.args)
     body: Any = [one.target for one in node.generators] if isinstance(node, _COMPREHENSIONS) else node.body  # type: ignore[attr-defined]
-    yield from nodes_within(body if isinstance(body, list) else [body], lambda found: isinstance(found, SCOPES))
+    yield from binding_nodes(body if isinstance(body, list) else [body])
 
 
 def _arguments(given: ast.arguments) -> Iterator[ast.arg]:
@@ -173,7 +187,12 @@ def read(
     reader = _Reader(is_bound, is_left_out)
     for node in nodes:
         reader.read(node)
-    return Reading(text=" ".join(reader.out), references=tuple(reader.references), sql=tuple(dict.fromkeys(reader.sql)))
+    return Reading(
+        text=" ".join(reader.out),
+        references=tuple(reader.references),
+        sql=tuple(reader.sql),
+        late_sql=tuple(name for name, is_late in reader.sql.items() if is_late),
+    )
 
 
 class _Reader:
@@ -182,7 +201,7 @@ class _Reader:
     def __init__(self, is_bound: Callable[[str], bool], is_left_out: Callable[[ast.expr], bool]) -> None:
         self.out: list[str] = []
         self.references: list[Reference] = []
-        self.sql: list[str] = []
+        self.sql: dict[str, bool] = {}
         self._is_bound, self._is_left_out = is_bound, is_left_out
         self._outside: dict[int, _Scope | None] = {}
         self._due: list[tuple[Any, _Scope | None]] = []
@@ -210,7 +229,7 @@ class _Reader:
             self._import(node)
             return
         if isinstance(node, ast.Constant):
-            self._constant(node.value)
+            self._constant(node.value, scope)
             return
         if isinstance(node, ast.JoinedStr) or type(node).__name__ == "TemplateStr":
             self._joined(node, scope)
@@ -250,20 +269,26 @@ class _Reader:
         for name, imported in bound_by(node):
             self.references.append(Reference(path=(name,), imported=(imported,) if imported else (), is_import=True))
 
-    def _constant(self, value: object) -> None:
+    def _constant(self, value: object, scope: _Scope | None) -> None:
         if isinstance(value, str) and value.endswith(".sql"):
-            self.sql.append(value)
+            self._name_sql(value, scope)
         self.out.append(_plain(value))
 
     def _joined(self, node: ast.AST, scope: _Scope | None) -> None:
         parts = list(_merged(node.values))  # type: ignore[attr-defined]
         if isinstance(node, ast.JoinedStr) and not any(isinstance(part, ast.AST) for part in parts):
-            self._constant("".join(parts))  # type: ignore[arg-type]
+            self._constant("".join(parts), scope)  # type: ignore[arg-type]
             return
         named = "".join(part if isinstance(part, str) else "*" for part in parts)
         if named.endswith(".sql"):
-            self.sql.append(named.rpartition("/")[2])
+            self._name_sql(named.rpartition("/")[2], scope)
         self._push([_Token(f"({type(node).__name__}"), *parts, _Token(")")], scope)
+
+    def _name_sql(self, name: str, scope: _Scope | None) -> None:
+        is_late = False
+        while scope is not None:
+            is_late, scope = is_late or scope.is_function, scope.parent
+        self.sql[name] = self.sql.get(name, False) or is_late
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
-from marigold_assets.code.source import is_followed
-from marigold_assets.code.syntax import SCOPES, Imported, Reading, bound_by, nodes_within, read
+from marigold_assets.code.statements import Binding, bindings_of
+from marigold_assets.code.syntax import Reading, nodes_within, read
 
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS: Final = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
@@ -28,21 +26,6 @@ _NO_TEXT: Final = (".pyc", *EXTENSION_SUFFIXES)
 _SET_LATER: Final = inspect.CO_ITERABLE_COROUTINE  # by ``types.coroutine``
 _CACHE: Final[Any] = type(lru_cache(len))
 _OWN_WAYS: Final = ("_frozen_importlib", "_frozen_importlib_external", "importlib", "zipimport")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
-    """A statement that gives a name of a module its meaning.
-
-    Attributes:
-        nodes: The statement, and on what it depends that it is run: the test of an ``if`` around it.
-        imported: What it imports, if it is an import.
-        is_change: Whether it changes what the name stands for (``RATES["eu"] = 2``) instead of binding it.
-    """
-
-    nodes: tuple[ast.AST, ...]
-    imported: Imported | None = None
-    is_change: bool = False
 
 
 class Text:
@@ -71,22 +54,31 @@ class Text:
     @cached_property
     def bindings(self) -> Mapping[str, Sequence[Binding]]:
         """What binds or changes each name of the module, in order; an import from everywhere under ``*``."""
-        found: dict[str, list[Binding]] = {}
-        for name, binding in _bindings(self.tree.body if self.tree else [], ()):
-            found.setdefault(name, []).append(binding)
-        return found
+        return bindings_of(self.tree.body if self.tree else [])
+
+    @cached_property
+    def sql(self) -> Sequence[str]:
+        """What it names that ends in ``.sql``, anywhere."""
+        if not any(".sql" in line for line in self._lines) or self.tree is None:  # most need not be parsed for it
+            return ()
+        return read([self.tree], is_bound=lambda _: False).sql
 
     def is_imported(self, name: str) -> bool:
         """Whether imports, and nothing else, bind a name."""
         found = self.bindings.get(name, ())
         return any(one.imported for one in found) and all(one.imported or one.is_change for one in found)
 
-    def reading(self, name: str) -> Reading:
-        """What counts of all that binds a name."""
-        if name not in self._readings:
-            nodes = [node for one in self.bindings[name] if one.imported is None for node in one.nodes]
-            self._readings[name] = self._read(list(dict.fromkeys(nodes)))
-        return self._readings[name]
+    def reading(self, name: str, *, is_given: bool = True) -> Reading:
+        """What counts of all that binds or changes a name.
+
+        Args:
+            name: A name of the module.
+            is_given: Whether calls that are merely given it may change it: functions and classes do not change so.
+        """
+        if (key := (name, is_given)) not in self._readings:
+            found = [one for one in self.bindings[name] if one.imported is None and (is_given or not one.is_argument)]
+            self._readings[key] = self._read(list(dict.fromkeys(node for one in found for node in one.nodes)))
+        return self._readings[key]
 
     def reading_of(self, nodes: Sequence[ast.AST]) -> Reading:
         """What counts of definitions, but for their own decorators."""
@@ -231,60 +223,16 @@ def _same(one: object, other: object) -> bool:
     return one == other and repr(one) == repr(other)  # 0.0 is not -0.0
 
 
-def _bindings(body: Iterable[ast.AST], around: tuple[ast.AST, ...]) -> Iterator[tuple[str, Binding]]:
-    """What binds or changes names of a module: its statements, also those within others."""
-    for statement in body:
-        if isinstance(statement, ast.If) and _is_main(statement.test):
-            yield from _bindings(statement.orelse, around)
-            continue
-        blocks = [
-            inner
-            for _, value in ast.iter_fields(statement)
-            for inner in (value if isinstance(value, list) else ())
-            if isinstance(inner, ast.stmt | ast.ExceptHandler | ast.match_case)
-        ]
-        if isinstance(statement, _DEFINITIONS) or not blocks:
-            nodes = (*around, statement)
-            yield from _bound_or_changed([statement], nodes)
-            continue
-        inner_ones = set(map(id, blocks))
-        heads = tuple(one for one in ast.iter_child_nodes(statement) if id(one) not in inner_ones)
-        yield from _bound_or_changed(heads, (*around, *heads))
-        yield from _bindings(blocks, (*around, *heads))
-
-
-def _is_main(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
-
-
-def _bound_or_changed(within: Iterable[ast.AST], nodes: tuple[ast.AST, ...]) -> Iterator[tuple[str, Binding]]:
-    for node in nodes_within(within, lambda found: isinstance(found, SCOPES)):
-        for name, imported in bound_by(node):
-            yield name, Binding(nodes=nodes, imported=imported)
-        changed: ast.expr | None = None
-        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            changed = node  # ``RATES["eu"] = 2``
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            changed = node.value.func  # ``STEPS.append(clean)``
-            changed = None if isinstance(changed, ast.Name) else changed
-        while isinstance(changed, ast.Attribute | ast.Subscript | ast.Call):
-            changed = changed.func if isinstance(changed, ast.Call) else changed.value
-        if isinstance(changed, ast.Name):
-            yield changed.id, Binding(nodes=nodes, is_change=True)
-
-
-def text_now(file: str, scope: Mapping[str, Any], *, anew: bool = True) -> Text | None:
+def text_now(file: str, scope: Mapping[str, Any]) -> Text | None:
     """The text of a file, or of what else linecache knows by that name: a cell of a notebook, a module of an archive.
 
     Args:
         file: As code names it.
         scope: The names of its module.
-        anew: Whether to look if it has changed since it was read last.
     """
     if file.endswith(_NO_TEXT):
         return None
-    if anew:
-        linecache.checkcache(file)
+    linecache.checkcache(file)
     if not linecache.getlines(file, dict(scope) if not isinstance(scope, dict) else scope):
         return None
     entry = linecache.cache[file]
@@ -309,39 +257,6 @@ class _Lines:
 def _text(file: str, _size: int, _changed: float | None, lines: _Lines) -> Text:
     """One text for all assets that use it."""
     return Text(file, lines.lines)
-
-
-def texts_of(function: Callable[..., Any], package: str) -> Mapping[str, Text]:
-    """The texts of a function's module and of all modules of its project, as long as they are being loaded."""
-    found: dict[str, Text] = {}
-    tops: dict[str, bool] = {}
-    for name, module in list(sys.modules.items()):
-        top = name.partition(".")[0]
-        if top not in tops:
-            tops[top] = _may_be_of_project(top, package)
-        if not tops[top] or not isinstance(module, ModuleType):
-            continue
-        file = vars(module).get("__file__")
-        if isinstance(file, str) and is_followed(name, package, module):
-            text = text_now(file, vars(module), anew=False)
-            if text is not None:
-                found[file] = text
-    code = getattr(function, "__code__", None)
-    if isinstance(code, CodeType):
-        text = text_now(code.co_filename, getattr(function, "__globals__", {}))
-        if text is not None:
-            found[code.co_filename] = text
-    return found
-
-
-def _may_be_of_project(top: str, package: str) -> bool:
-    """Whether a top-level package may hold modules of a project: most of the many that are loaded are installed."""
-    module = sys.modules.get(top)
-    if not isinstance(module, ModuleType):
-        return top == package
-    if not isinstance(vars(module).get("__file__"), str):
-        return "__path__" in vars(module)  # several folders, each of which may be installed or not
-    return is_followed(top, package, module)
 
 
 def is_compiled_as_written(scope: Mapping[str, Any]) -> bool:
