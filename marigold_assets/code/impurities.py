@@ -87,11 +87,13 @@ class Rule:
         kind: The kind.
         applies: Whether a call, or mention, of it is; by default each.
         is_weak: Whether it is only a hint.
+        remedy: What to do about it, where that is not what is done about the kind.
     """
 
     kind: Kind
     applies: Callable[[Call], bool] = lambda _: True
     is_weak: bool = False
+    remedy: str | None = None
 
 
 def _has_fewer(count: int, *keywords: str) -> Callable[[Call], bool]:
@@ -277,6 +279,25 @@ _METHODS: dict[str, Rule] = {
 """Methods of frames and of moments that are impure, told from those of generators, which take what they draw from."""
 
 
+_NAIVE = "name the zone: datetime(..., tzinfo=ZoneInfo(...)).timestamp()"
+
+
+def rule_of_attribute(node: Any, call: Call) -> Rule | None:
+    """Why an attribute of something unknown is impure, by its name and by what it is an attribute of."""
+    of = node.value
+    if node.attr == "run_id":
+        return Rule(kind=Kind.UNIQUE)
+    if node.attr == "timestamp" and call is not None and not (call.args or call.keywords):
+        is_made = type(of).__name__ == "Call" and str(getattr(of.func, "attr", getattr(of.func, "id", ""))) in _MOMENTS
+        if is_made and len(of.args) < _WITH_ZONE and not any(one.arg in {"tzinfo", "tz", None} for one in of.keywords):
+            return Rule(kind=Kind.ZONE, remedy=_NAIVE)
+    return None
+
+
+_MOMENTS = frozenset(["datetime"])
+_WITH_ZONE = 8  # arguments of a datetime
+
+
 def _is_given(call: Call, *keywords: str) -> bool:
     return call is None or any(one.arg in {*keywords, None} for one in call.keywords)
 
@@ -300,18 +321,27 @@ _SQL_START = re.compile(
     r"|from\s+\S+(?:\s+(?:as\s+)?\w+)?\s*(?:$|;|\b(?:where|select|join|left|inner|group|order|limit)\b))",
     re.IGNORECASE | re.DOTALL,
 )
+_BY_KEY = "derive it from what makes the row unique: md5(id), hash(id, day)"
+_FROM_KEY = "put the time of the partition into the SQL (context.partition_time_window), or take it from a column"
+_CLOCK_OF_SQL = Rule(kind=Kind.CLOCK, remedy=_FROM_KEY)
 _SQL_PATTERNS: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), rule)
     for pattern, rule in (
         (
             r"\b(?:now|today|get_current_time(?:stamp)?|transaction_timestamp|current_localtime(?:stamp)?)\s*\(\s*\)",
-            Rule(kind=Kind.CLOCK),
+            _CLOCK_OF_SQL,
         ),
-        (r"\b(?:current_timestamp|current_date|current_time|localtimestamp|localtime)\b", Rule(kind=Kind.CLOCK)),
-        (r"\bage\s*\([^,()]*\)", Rule(kind=Kind.CLOCK)),
-        (r"\b(?:random|setseed)\s*\(", Rule(kind=Kind.RANDOM)),
-        (r"\b(?:using\s+sample|tablesample)\b(?!.*\b(?:repeatable|seed)\b)", Rule(kind=Kind.RANDOM)),
-        (r"\b(?:uuid|uuidv4|uuidv7|gen_random_uuid|nextval)\s*\(", Rule(kind=Kind.UNIQUE)),
+        (r"\b(?:current_timestamp|current_date|current_time|localtimestamp|localtime)\b", _CLOCK_OF_SQL),
+        (r"\bage\s*\([^,()]*\)", _CLOCK_OF_SQL),
+        (
+            r"\b(?:random|setseed)\s*\(",
+            Rule(kind=Kind.RANDOM, remedy="derive it from the key of the row: hash(id) % 1000 / 1000.0"),
+        ),
+        (
+            r"\b(?:using\s+sample|tablesample)\b(?!.*\b(?:repeatable|seed)\b)",
+            Rule(kind=Kind.RANDOM, remedy="choose rows by their key: WHERE hash(id) % 100 < 5"),
+        ),
+        (r"\b(?:uuid|uuidv4|uuidv7|gen_random_uuid|nextval)\s*\(", Rule(kind=Kind.UNIQUE, remedy=_BY_KEY)),
         (r"\b(?:getenv|current_setting)\s*\(", Rule(kind=Kind.ENVIRONMENT)),
         (
             r"\binsert\s+(?:or\s+\w+\s+)?into\b|\bmerge\s+into\b|\bdelete\s+from\b|\bupdate\s+\S+\s+set\b|\bcopy\b.*\bto\b",

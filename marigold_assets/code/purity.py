@@ -24,6 +24,7 @@ from marigold_assets.code.impurities import (
     is_drawing,
     is_sql,
     of_sql,
+    rule_of_attribute,
     rule_of_method,
     tables_of_sql,
 )
@@ -52,6 +53,7 @@ class Finding:
         source: That line.
         is_weak: Whether it is only a hint.
         waiver: Why it is said to be no matter, if it is.
+        remedy: What to do about it.
     """
 
     kind: Kind
@@ -59,6 +61,7 @@ class Finding:
     file: str
     line: int
     source: str
+    remedy: str
     is_weak: bool = False
     waiver: str | None = None
 
@@ -290,6 +293,7 @@ class _Look:
             file=place.file,
             line=line,
             source=linecache.getline(place.file, line).strip(),
+            remedy=rule.remedy or rule.kind.remedy,
             is_weak=rule.is_weak,
             waiver=waiver or None,
         )
@@ -300,4 +304,5 @@ class _Look:
                 file=place.file,
                 line=line,
                 source=linecache.getline(place.file, line).strip(),
+                remedy=Kind.WAIVER.remedy,
             )
