@@ -117,7 +117,7 @@ def try_out(
     }
     judged = [key for key in keys if key not in unjudged]
     found = _differing(usual, unusual, judged)
-    causes = _causes(conditions, usual, judged, here=here, elsewhere=elsewhere) if found else {}
+    causes = _causes(found, conditions, usual, judged, here=here, elsewhere=elsewhere) if found else {}
     waived = impure_columns(asset)
     return Trial(
         keys=tuple(judged),
@@ -128,6 +128,7 @@ def try_out(
 
 
 def _causes(
+    differing: _Found,
     conditions: Conditions,
     usual: Sequence[Replayed],
     judged: Sequence[str],
@@ -141,17 +142,19 @@ def _causes(
     seed in the usual order. What another process with that same hash seed makes differ, lies with the process: it has
     loaded the code at another time, of another clock.
     """
+    always = _differing(usual, here(Conditions()), judged)
+    if differing <= always:
+        return {"nothing": always}
     hashing = Conditions(hash_seed=conditions.hash_seed)
     turned = replace(hashing, is_reversed=True) if conditions.is_reversed else None
     with ExitStack() as until_end:
         hashed = until_end.enter_context(elsewhere.started(hashing))
         loaded = until_end.enter_context(elsewhere.started(hashing, loading=conditions.before))
         reordered = None if turned is None else until_end.enter_context(elsewhere.started(turned))
-        found = {
-            name: _differing(usual, here(one), judged)
-            for name, one in conditions.alone().items()
-            if name not in {NAMES["hash_seed"], NAMES["is_reversed"]}
-        }
+        found = {"nothing": always}
+        for name, one in conditions.alone().items():
+            if name not in {"nothing", NAMES["hash_seed"], NAMES["is_reversed"]}:
+                found[name] = _differing(usual, here(one), judged)
         other = elsewhere.result(hashed)
         found[PROCESS] = of_process = _differing(other, elsewhere.result(loaded), judged)
         found[NAMES["hash_seed"]] = _differing(usual, other, judged) - of_process

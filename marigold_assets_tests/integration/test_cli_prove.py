@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -14,9 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from marigold_assets.cli.main import main
+from marigold_assets.cli.purity_report import Report, render
+from marigold_assets.cli.rendering import console
 from marigold_assets.loading import LocationOptions
 from marigold_assets.location import load
 from marigold_assets.lock import Lock
+from marigold_assets.trial import Dependence, Trial
 
 DEFINITIONS = """
 import os
@@ -176,6 +181,57 @@ def test_what_makes_no_sense_is_explained_and_exits_with_2(built, arguments, mes
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_code_of_any_asset_can_be_looked_at(project):
+    project.edit(lambda text: text.replace("def plain() -> None: ...", "def plain() -> None: print(datetime.now())"))
+    result = project.run("purity", "plain", "--static")
+    assert (result.exit_code, "clock: datetime.now()" in result.stdout) == (1, True)
+
+
+def test_findings_are_in_the_order_of_their_lines(project):
+    project.edit(lambda text: text.replace("year=datetime.now().year)", "year=year())"))
+    project.edit(
+        lambda text: text.replace("def plain", "def year():\n    return datetime.now().year\n\n@dg.asset\ndef plain")
+    )
+    project.edit(lambda text: text.replace("@dg.asset\ndef year", "def year"))
+    found = json.loads(project.run("purity", "impure", "--static", "--json").stdout)["findings"]
+    lines = [one["line"] for one in found]
+    assert len(lines) > 1
+    assert lines == sorted(lines)
+    assert found[0]["kind"] == "clock"
+
+
+def test_what_differs_is_waived_by_metadata_and_what_is_missing_is_said():
+    at = Dependence(what="at", is_column=True, partitions=("2024-01-01",), causes=("the clock",))
+    trial = Trial(keys=("2024-01-01",), seed=1, dependences=(at, replace(at, what="by")), unjudged={})
+    said = io.StringIO()
+    report = Report(asset="sales", findings=(), trial=trial, is_strict=False)
+    render(report, to=console(said))
+    lines = said.getvalue().splitlines()
+    assert '    To waive it: metadata={"marigold/impure_columns": {"at": "<reason>"}}' in lines
+    assert lines[-1].endswith("1 partition computed twice (seed 1): 2 differ. Impure.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("time.sleep(60)", "was not done within 1 seconds"),
+        ('"TZ" in os.environ and os._exit(0)', "its function, or a module that it imports, may end the process"),
+    ],
+)
+def test_a_function_that_hangs_or_ends_its_process_leaves_no_verdict(built, text, said):
+    built.edit(lambda old: old.replace('    print("computing"', f'    import time; {text}\n    print("computing"'))
+    command = [str(Path(sys.executable).with_name("marigold")), "purity", "sales", "--sample", "1", "-f"]
+    seconds = ["--timeout", "1"] if "sleep" in text else []
+    env = {name: value for name, value in os.environ.items() if name != "TZ"}
+    ran = subprocess.run(
+        [*command, str(built.path), *seconds], capture_output=True, text=True, timeout=60, check=False, env=env
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert said in ran.stderr
+    assert "__main__" not in ran.stderr
 
 
 @pytest.mark.parametrize("command", [["versions", "prove"], ["purity"]])
