@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,6 +40,11 @@ class Conditions:
     hash_seed: int | None = None
 
     @property
+    def before(self) -> Conditions:
+        """What held when the code was loaded: at another time than now, and before it is run."""
+        return replace(self, clock=None if self.clock is None else self.clock / 2)
+
+    @property
     def now(self) -> datetime | None:
         """What time it is (aware), if it is another one."""
         return None if self.clock is None else datetime.now(UTC) + self.clock
@@ -63,6 +68,8 @@ NAMES = {
     "hash_seed": "the hash seed of the process",
 }
 """What each of the conditions is called."""
+PROCESS = "the process: what it was when it loaded the code"
+"""What else may differ: when a module was loaded, and what it has kept of that."""
 
 _ZONES = ("Pacific/Kiritimati", "Pacific/Pago_Pago")
 
@@ -77,7 +84,7 @@ def otherwise(*, is_chain: bool, seed: int) -> Conditions:
     # A day apart, so that one of them has another date and another offset than any machine.
     here = datetime.now().astimezone().utcoffset() or timedelta()
     return Conditions(
-        clock=_FAR,
+        clock=2 * _FAR,
         seed=seed,
         zone=_ZONES[0] if here < timedelta(hours=2) else _ZONES[1],
         is_reversed=not is_chain,

@@ -6,6 +6,7 @@ say what that means: another version, proven to be the same, or accepted as the 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,6 +37,7 @@ __all__ = [
     "Proof",
     "carry_over",
     "compare",
+    "equivalent",
     "lock_of",
     "renewed",
 ]
@@ -54,6 +56,8 @@ class Kind(Enum):
     """The lock does not have the asset."""
     GONE = "gone"
     """There is no such asset any more."""
+    RENAMED = "renamed"
+    """The lock has the asset under a key that it had before."""
     OTHER_METHOD = "other_method"
     """The fingerprint in the lock was made by another version of this package."""
     UNDECLARED_CHANGED = "undeclared_changed"
@@ -75,6 +79,8 @@ class Finding:
         changed: Parts of the code that have changed.
         added: Parts that it did not use before.
         removed: Parts that it does not use any more.
+        former: The key under which the lock has it, if that is a former one.
+        options: What is to be said to commands, so that they look at the same code.
     """
 
     asset: str
@@ -84,6 +90,8 @@ class Finding:
     changed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    former: str | None = None
+    options: tuple[str, ...] = ()
 
     @property
     def is_note(self) -> bool:
@@ -109,6 +117,8 @@ class Finding:
                 return "the asset is not in the lock"
             case Kind.GONE:
                 return "the lock has an asset that does not exist any more"
+            case Kind.RENAMED:
+                return f"the lock has the asset as {self.former}"
             case Kind.OTHER_METHOD:
                 return "the fingerprint in the lock was made by another version of marigold-assets"
             case Kind.UNDECLARED_CHANGED:
@@ -117,25 +127,32 @@ class Finding:
     @property
     def ways_out(self) -> tuple[tuple[str, str], ...]:
         """What can be done about it: when, and how."""
+        again = self._command("lock")
         if self.kind is Kind.CODE_CHANGED:
-            prove = f"marigold versions prove {self.asset} --lock"
             return (
-                ("it means something else now", f"set code_version to another one, then {WRITE_AGAIN}"),
-                ("it means the same, and that can be shown", prove),
+                ("it means something else now", f"set code_version to another one, then {again}"),
+                ("it means the same, and that can be shown", self._command("prove", self.asset, after="--lock")),
                 ("it means the same to you", self._accept),
             )
         if self.kind is Kind.VERSION_REUSED:
             return (
-                ("it means something else now", f"set code_version to one that was not used yet, then {WRITE_AGAIN}"),
+                ("it means something else now", f"set code_version to one that was not used yet, then {again}"),
                 ("it means the same to you", self._accept),
             )
         if self.kind is Kind.UNDECLARED_CHANGED:
-            return (("that is to be on the record", WRITE_AGAIN),)
-        return (("that is as it should be", WRITE_AGAIN),)
+            return (("that is to be on the record", again),)
+        # Of a part of the code locations, an asset is only said to be gone where it was named.
+        named = (self.asset,) if self.kind is Kind.GONE and self.options else ()
+        return (("that is as it should be", self._command("lock", *named)),)
 
     @property
     def _accept(self) -> str:
-        return f'{WRITE_AGAIN} {self.asset} --accept-changes --reason "..."'
+        return self._command("lock", self.asset, after='--accept-changes --reason "..."')
+
+    def _command(self, name: str, *assets: str, after: str = "") -> str:
+        return " ".join(
+            one for one in (f"marigold versions {name}", shlex.join((*assets, *self.options)), after) if one
+        )
 
     @property
     def _parts(self) -> str:
@@ -149,6 +166,38 @@ class Finding:
             if names
         ]
         return ", ".join(said) or "the way in which its parts are used changed"
+
+
+def equivalent(lock: Lock, asset: str, a: str | None, b: str | None, *, with_accepted: bool = False) -> bool:
+    """Whether two codes of an asset were proven to make the same, be it by way of others.
+
+    Args:
+        lock: What is written down.
+        asset: The asset, as the lock names it.
+        a: The fingerprint of the one, as the ledger has it.
+        b: The fingerprint of the other.
+        with_accepted: Whether it also counts that somebody has said so.
+
+    Returns:
+        Whether a way leads from one to the other, and also if they are one; never of an unknown fingerprint.
+    """
+    if a is None or b is None:
+        return False
+    known = lock.assets.get(asset)
+    pairs = [] if known is None else [(one.before, one.after) for one in known.equivalent]
+    if known is not None and with_accepted:
+        pairs += [(one.before, one.after) for one in known.accepted]
+    return b in _joined_to(a, pairs)
+
+
+def _joined_to(one: str, pairs: Collection[tuple[str, str]]) -> frozenset[str]:
+    found, due = {one}, [one]
+    while due:
+        at = due.pop()
+        new = {other for pair in pairs if at in pair for other in pair} - found
+        found |= new
+        due += new
+    return frozenset(found)
 
 
 def lock_of(assets: Mapping[str, PresentCode]) -> Lock:
@@ -167,11 +216,30 @@ def compare(lock: Lock, present: Mapping[str, PresentCode]) -> tuple[Finding, ..
         Findings by asset, in order of their names; nothing of assets where all is well.
     """
     found = []
+    lock, former = _moved(lock, present)
     for asset in sorted(lock.assets.keys() | present.keys()):
         finding = _compared(asset, lock.assets.get(asset), present.get(asset))
+        if finding is None and asset in former:
+            finding = Finding(asset=asset, kind=Kind.RENAMED)
         if finding is not None:
-            found.append(finding)
+            found.append(replace(finding, former=former.get(asset)))
     return tuple(found)
+
+
+def former_keys(lock: Lock, present: Mapping[str, PresentCode]) -> Mapping[str, str]:
+    """The assets that the lock has under a former key only, each with that key."""
+    return _moved(lock, present)[1]
+
+
+def _moved(lock: Lock, present: Mapping[str, PresentCode]) -> tuple[Lock, dict[str, str]]:
+    """The lock with assets under their present keys, and the former keys of those that were moved."""
+    assets, former = dict(lock.assets), {}
+    for name in sorted(present):
+        known = [one for one in present[name].renamed_from if one in assets and one not in present]
+        if name not in assets and known:
+            former[name] = known[0]
+            assets[name] = assets.pop(known[0])
+    return (Lock(assets=assets) if former else lock), former
 
 
 def renewed(
@@ -196,7 +264,9 @@ def renewed(
     for finding in compare(lock, present):
         if only is not None and finding.asset not in only:
             continue
-        before, now = lock.assets.get(finding.asset), present.get(finding.asset)
+        before, now = lock.assets.get(finding.former or finding.asset), present.get(finding.asset)
+        if finding.former is not None and before is not None and not (finding.is_refused and accepted is None):
+            assets[finding.asset] = assets.pop(finding.former)
         if now is None:
             del assets[finding.asset]
         elif before is None:
@@ -220,7 +290,7 @@ def renewed(
     return Lock(assets=assets), tuple(refused)
 
 
-def carry_over(lock: Lock, asset: str, present: PresentCode, proof: Proof) -> Lock:
+def carry_over(lock: Lock, asset: str, present: PresentCode, proof: Proof, *, write_again: str = WRITE_AGAIN) -> Lock:
     """Have changed code go by the version of the code before it, since it was proven to make the same.
 
     Args:
@@ -228,18 +298,20 @@ def carry_over(lock: Lock, asset: str, present: PresentCode, proof: Proof) -> Lo
         asset: The asset.
         present: Its code as it is now.
         proof: What has shown that.
+        write_again: The command that writes the lock.
 
     Raises:
         ConfigurationError: The lock does not have the asset, or has it under another version.
     """
+    lock, _ = _moved(lock, {asset: present})
     before = lock.assets.get(asset)
     if before is None:
-        raise ConfigurationError("the asset is not in the lock", remedy=f"write it down: {WRITE_AGAIN}", asset=asset)
+        raise ConfigurationError("the asset is not in the lock", remedy=f"write it down: {write_again}", asset=asset)
     if before.version != present.version:
         raise ConfigurationError(
             f"code_version is {_shown(present.version)} now and the lock has {_shown(before.version)}: there is nothing"
             " to carry over",
-            remedy=f"set code_version back to {_shown(before.version)}, or write the new one down: {WRITE_AGAIN}",
+            remedy=f"set code_version back to {_shown(before.version)}, or write the new one down: {write_again}",
             asset=asset,
         )
     if before.fingerprint == present.fingerprint:
@@ -303,7 +375,8 @@ def _followed_by(before: LockedCode, now: PresentCode) -> LockedCode:
     if before.version is not None:
         earlier[before.version] = before.fingerprint
     earlier.pop(str(now.version), None)
-    return replace(_locked(now), earlier=earlier)
+    # What was proven of codes of another version still tells which of their partitions are alike.
+    return replace(_locked(now), earlier=earlier, equivalent=before.equivalent)
 
 
 def _shown(version: str | None) -> str:

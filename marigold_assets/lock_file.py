@@ -35,11 +35,13 @@ class PresentCode:
         version: Its declared version, if any.
         fingerprint: See :mod:`marigold_assets.code.loaded`.
         parts: A digest of each part of it, by name.
+        renamed_from: Keys that the asset had before.
     """
 
     version: str | None
     fingerprint: str
     parts: Mapping[str, str]
+    renamed_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class Proof:
     """What has shown that changed code makes what the code before it made.
 
     Attributes:
-        partitions: The partitions that were computed again and were identical.
+        partitions: The partitions that were computed again and were identical, of those that the code before it built.
         proven_on: When.
         sample: How they were chosen.
     """
@@ -59,7 +61,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalent:
-    """Two codes under one version that were proven to make the same.
+    """Two codes that went by one version and were proven to make the same.
 
     Attributes:
         before: The fingerprint of the one.
@@ -74,7 +76,7 @@ class Equivalent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedChange:
-    """Two codes under one version of which somebody says that they mean the same.
+    """Two codes that went by one version, of which somebody says that they mean the same.
 
     Attributes:
         before: The fingerprint of the one.
@@ -100,7 +102,7 @@ class LockedCode:
         fingerprint: See :mod:`marigold_assets.code.loaded`.
         parts: A digest of each part of it, by name.
         earlier: The versions that it has had before, with their last fingerprint.
-        equivalent: Changes under the present version that were proven to change nothing.
+        equivalent: Changes under one version, this or an earlier one, that were proven to change nothing.
         accepted: Changes under the present version that were accepted.
     """
 
@@ -123,8 +125,12 @@ class Lock:
     assets: Mapping[str, LockedCode]
 
     @classmethod
-    def load(cls, path: Path) -> Lock:
+    def load(cls, path: Path, *, write_again: str = WRITE_AGAIN) -> Lock:
         """Read a lock file.
+
+        Args:
+            path: Where it is.
+            write_again: The command that writes it.
 
         Raises:
             ConfigurationError: There is none, or it is not one.
@@ -132,7 +138,7 @@ class Lock:
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise ConfigurationError(f"there is no {path}", remedy=f"write it: {WRITE_AGAIN}") from None
+            raise ConfigurationError(f"there is no {path}", remedy=f"write it: {write_again}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise _broken(path, f"it cannot be read: {type(error).__name__}") from error
         return _read(text, path)

@@ -22,7 +22,7 @@ from marigold_assets.disturbance import disturbed
 from marigold_assets.dry import DryRun
 from marigold_assets.errors import MarigoldError, StoreBusyError, StoreUnavailableError
 from marigold_assets.inputs import Found, look_up, look_up_elsewhere, refuse_missing
-from marigold_assets.model import InputPartition, LedgerEntry, Place
+from marigold_assets.model import InputPartition, LedgerEntry, PartitionSlice, Place
 from marigold_assets.proof import Outcome, Replayed, compare_inputs
 from marigold_assets.recipe import Choices, Recipe
 from marigold_assets.stores.base import Rows
@@ -109,6 +109,7 @@ class _Replaying:
         for source in target.sources:
             source.refuse_undeclared()
         self._store = target.manager.store
+        self._altered: dict[PartitionSlice, str | None] = {}
         self._with_ledger = {source.owner for source in target.sources if source.has_ledger}
         self.verdicts = Verdicts({spec.name: spec for spec in context.assets_def.check_specs}, of=len(target.keys))
 
@@ -170,7 +171,9 @@ class _Replaying:
         strangers = self._target.strangers
         with self._failing(key):
             found = look_up_elsewhere(strangers, [key])
-            if not self._dry.is_compared:
+            if self._dry.is_compared:
+                self._look_at_strangers(key)
+            else:
                 refuse_missing(key, strangers, found, self._target.slice_of(key).where)
             return tuple(found.values())
         return None
@@ -207,6 +210,32 @@ class _Replaying:
     def _refuse_missing(self, key: str, found: Found) -> None:
         refuse_missing(key, self._target.local, found, self._target.slice_of(key).where)
 
+    def _altered_inputs(self, opened: RereadStore, key: str) -> dict[Place, str]:
+        """What another tool has written of what a partition reads, without a word to the ledger."""
+        for source in self._target.local:
+            new = [one for one in source.slices(key) if one not in self._altered]
+            if new:
+                self._look_altered(opened, new, opened.heads(source.table, [one.partition_key for one in new]))
+        slices = [one for source in self._target.sources if source.has_ledger for one in source.slices(key)]
+        return {(one.owner, one.partition_key): what for one in slices if (what := self._altered.get(one)) is not None}
+
+    def _look_at_strangers(self, key: str) -> None:
+        """The same of what lies in other databases, while that of the asset is closed."""
+        for source in self._target.strangers:
+            new = [one for one in source.slices(key) if one not in self._altered] if source.has_ledger else []
+            if new and source.manager.store.connector.path.exists():
+                with reread(source.manager.store) as opened:
+                    self._look_altered(opened, new, opened.heads(source.table, [one.partition_key for one in new]))
+
+    def _look_altered(
+        self, opened: RereadStore, slices: Sequence[PartitionSlice], heads: Mapping[str | None, LedgerEntry]
+    ) -> None:
+        """Look once at each input partition: many partitions may read it."""
+        for one in slices:
+            head = heads.get(one.partition_key)
+            is_altered = head is not None and opened.is_as_swapped(one, head) is False
+            self._altered[one] = "was altered by another tool" if is_altered else None
+
     def _obstacle(
         self, opened: RereadStore, key: str, head: LedgerEntry | None, inputs: Sequence[InputPartition]
     ) -> tuple[tuple[Outcome, str] | None, tuple[str, ...]]:
@@ -217,8 +246,9 @@ class _Replaying:
             then = "without any" if head.provenance.config_hash is None else "with another one"
             return (Outcome.CONFIG, f"it takes config, and was built {then}: give that by --config"), ()
         found = compare_inputs(head.provenance.inputs, inputs, with_ledger=self._with_ledger)
-        if found.restated:
-            return (Outcome.INPUTS, _listed(f"{_named(one)} {what}" for one, what in found.restated.items())), ()
+        restated = found.restated or self._altered_inputs(opened, key)
+        if restated:
+            return (Outcome.INPUTS, _listed(f"{_named(one)} {what}" for one, what in restated.items())), ()
         notes = [f"reads {_named(one)} now, which it did not when it was built" for one in found.added]
         notes += [f"nobody can tell whether {_named(one)} still holds what it was built from" for one in found.unknown]
         is_as_swapped = opened.is_as_swapped(self._target.slice_of(key), head)

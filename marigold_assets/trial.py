@@ -1,8 +1,8 @@
 """Whether a function depends on its partition alone, tried out: it is run twice, once under other conditions.
 
-The second run is one of a process of its own, which loads the code location anew: another hash seed, and nothing that
-modules have kept from the first run. What differs between the two is not determined by the partition. Only then more
-runs find out which of the conditions is enough.
+The second run is one of a process of its own, which loads the code location anew, under other conditions, too: another
+hash seed, and nothing that modules have kept from the first run. What differs between the two is not determined by the
+partition. Only then more runs find out which of the conditions is enough.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any
 
-from marigold_assets.disturbance import NAMES, Conditions, otherwise, variables
+from marigold_assets.disturbance import NAMES, PROCESS, Conditions, disturbed, otherwise, variables
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.location import CodeLocation, LocatedAsset
 from marigold_assets.proof import Computed, Outcome, Replayed
@@ -107,7 +107,7 @@ def try_out(
         with redirect_stdout(sys.stderr):
             return replay(location, asset, keys, instance=instance, config=config, conditions=under, is_compared=False)
 
-    with elsewhere.started(conditions) as other:
+    with elsewhere.started(conditions, loading=conditions.before) as other:
         usual = here(Conditions())
         unusual = elsewhere.result(other)
     unjudged = {
@@ -117,7 +117,7 @@ def try_out(
     }
     judged = [key for key in keys if key not in unjudged]
     found = _differing(usual, unusual, judged)
-    causes = _causes(conditions, usual, judged, here=here, elsewhere=elsewhere) if found else {}
+    causes = _causes(found, conditions, usual, judged, here=here, elsewhere=elsewhere) if found else {}
     waived = impure_columns(asset)
     return Trial(
         keys=tuple(judged),
@@ -128,6 +128,7 @@ def try_out(
 
 
 def _causes(
+    differing: _Found,
     conditions: Conditions,
     usual: Sequence[Replayed],
     judged: Sequence[str],
@@ -138,22 +139,27 @@ def _causes(
     """What each of the conditions alone makes differ.
 
     Another order matters to what modules keep, and needs a process that has kept nothing: beside one with the same hash
-    seed in the usual order.
+    seed in the usual order. What another process with that same hash seed makes differ, lies with the process: it has
+    loaded the code at another time, of another clock.
     """
+    always = _differing(usual, here(Conditions()), judged)
+    if differing <= always:
+        return {"nothing": always}
     hashing = Conditions(hash_seed=conditions.hash_seed)
     turned = replace(hashing, is_reversed=True) if conditions.is_reversed else None
     with ExitStack() as until_end:
         hashed = until_end.enter_context(elsewhere.started(hashing))
+        loaded = until_end.enter_context(elsewhere.started(hashing, loading=conditions.before))
         reordered = None if turned is None else until_end.enter_context(elsewhere.started(turned))
-        found = {
-            name: _differing(usual, here(one), judged)
-            for name, one in conditions.alone().items()
-            if name not in {NAMES["hash_seed"], NAMES["is_reversed"]}
-        }
+        found = {"nothing": always}
+        for name, one in conditions.alone().items():
+            if name not in {"nothing", NAMES["hash_seed"], NAMES["is_reversed"]}:
+                found[name] = _differing(usual, here(one), judged)
         other = elsewhere.result(hashed)
-        found[NAMES["hash_seed"]] = _differing(usual, other, judged)
+        found[PROCESS] = of_process = _differing(other, elsewhere.result(loaded), judged)
+        found[NAMES["hash_seed"]] = _differing(usual, other, judged) - of_process
         if reordered is not None:
-            found[NAMES["is_reversed"]] = _differing(other, elsewhere.result(reordered), judged)
+            found[NAMES["is_reversed"]] = _differing(other, elsewhere.result(reordered), judged) - of_process
     return found
 
 
@@ -178,10 +184,18 @@ class _Elsewhere:
     config: Mapping[str, Any]
 
     @contextmanager
-    def started(self, conditions: Conditions) -> Iterator[Future[tuple[Replayed, ...]]]:
+    def started(
+        self, conditions: Conditions, *, loading: Conditions | None = None
+    ) -> Iterator[Future[tuple[Replayed, ...]]]:
+        """Have a process compute.
+
+        Args:
+            conditions: Under which it calls the function.
+            loading: Under which it loads the code.
+        """
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
             with variables(conditions):
-                future = pool.submit(_compute, self, conditions)
+                future = pool.submit(_compute, self, conditions, loading or Conditions())
             yield future
 
     def result(self, future: Future[tuple[Replayed, ...]]) -> tuple[Replayed, ...]:
@@ -190,14 +204,15 @@ class _Elsewhere:
         except BrokenProcessPool:
             raise ConfigurationError(
                 "the process that was to compute it under other conditions has ended before it had",
-                remedy="look at what it said on stderr; a script that calls this needs if __name__ == '__main__'",
+                remedy="look at what it said on stderr: its function, or a module that it imports, may end the process",
                 asset=self.name,
             ) from None
 
 
-def _compute(job: _Elsewhere, conditions: Conditions) -> tuple[Replayed, ...]:
+def _compute(job: _Elsewhere, conditions: Conditions, loading: Conditions) -> tuple[Replayed, ...]:
     with redirect_stdout(sys.stderr):
-        location = job.load()
+        with disturbed(loading):
+            location = job.load()
         return replay(
             location,
             location.asset(job.name),

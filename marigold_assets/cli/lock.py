@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,21 +11,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marigold_assets.cli.failing import FOUND
+from marigold_assets.cli.locked_code import (
+    PROJECT,
+    Present,
+    again,
+    command_options,
+    lock_path,
+    present,
+    refuse_undeclared,
+)
 from marigold_assets.cli.options import location_options
+from marigold_assets.cli.running import foreign_code
 from marigold_assets.cli.who import user
-from marigold_assets.errors import ConfigurationError
 from marigold_assets.lock_file import FILE, Lock
 
 if TYPE_CHECKING:
     from marigold_assets.loading import LocationOptions
-    from marigold_assets.location import CodeLocation, LocatedAsset
-    from marigold_assets.lock import Finding, PresentCode
+    from marigold_assets.lock import Finding
 
-_PROJECT = "pyproject.toml"
 _lock_file = click.option(
     "--lock-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"The file. Default: {FILE} beside {_PROJECT}, or in the working directory.",
+    help=f"The file. Default: {FILE} beside {PROJECT}, at or above the definitions or the working directory.",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -51,23 +59,32 @@ def lock(
 
     Where code has changed and its code_version has not, nothing is written down unless --accept-changes says that it
     means the same. Exits with 1 if there is any such asset.
+
+    An asset that does not exist any more is taken out if all code locations of the workspace were looked at. With -f,
+    -m or -l others are kept, unless they are named.
     """
     from marigold_assets.lock import renewed
 
     accepted = _accepted(assets, accept_changes=accept_changes, reason=reason, by=by)
-    path = lock_file or default_file(Path.cwd())
+    path = lock_file or lock_path(options)
     before = Lock.load(path) if path.exists() else Lock(assets={})
-    present = _present(options, assets, before)
-    after, refused = renewed(before, present, only=assets or None, accepted=accepted)
+    with foreign_code():
+        found = present(options, assets, before)
+    if accepted is not None:
+        for name in assets:
+            refuse_undeclared(name, found.code.get(name))
+    after, left = renewed(before, found.code, only=found.judged(before), accepted=accepted)
     if after != before or not path.exists():
         after.save(path)
     names = before.assets.keys() | after.assets.keys()
     written = sorted(name for name in names if before.assets.get(name) != after.assets.get(name))
+    refused = _for_commands(left, options, lock_file)
     if as_json:
         _print_json(path, refused, {"assets": len(after.assets), "written": written}, is_failure=_is_refused)
     else:
         click.echo(f"{path}: {_counted(len(after.assets))}, {_listed(written) or 'as it was'}.")
         _print(refused)
+        _print_left_out(found, before)
     if refused:
         raise click.exceptions.Exit(FOUND)
 
@@ -87,16 +104,19 @@ def check(
     """
     from marigold_assets.lock import compare
 
-    path = lock_file or default_file(Path.cwd())
-    known = Lock.load(path)
-    present = _present(options, assets, known)
-    found = [one for one in compare(known, present) if not assets or one.asset in assets]
+    path = lock_file or lock_path(options)
+    known = Lock.load(path, write_again=again(options, lock_file))
+    with foreign_code():
+        looked = present(options, assets, known)
+    judged = looked.judged(known)
+    found = [one for one in compare(known, looked.code) if judged is None or one.asset in judged]
+    found = _for_commands(found, options, lock_file)
 
     def fails(one: Finding) -> bool:
         return strict or not one.is_note
 
     failures = [one for one in found if fails(one)]
-    looked_at = len(assets) or len(present)
+    looked_at = len(assets) or len(looked.code)
     if as_json:
         _print_json(path, found, {"assets": looked_at}, is_failure=fails)
     else:
@@ -104,28 +124,9 @@ def check(
         _print([one for one in found if not fails(one)], note="Note: ")
         how = f"{len(failures):,} differ from {path}." if failures else f"as {path} has them."
         click.echo(f"{_counted(looked_at)}: {how}")
+        _print_left_out(looked, known)
     if failures:
         raise click.exceptions.Exit(FOUND)
-
-
-def default_file(folder: Path) -> Path:
-    """Where the lock file is if nobody says: beside the project's file, in a folder or the nearest one above."""
-    for one in (folder, *folder.parents):
-        if (one / FILE).exists() or (one / _PROJECT).exists():
-            return one / FILE
-        if (one / ".git").exists():
-            break
-    return folder / FILE
-
-
-def present_code(asset: LocatedAsset) -> PresentCode | None:
-    """The code of an asset as it is loaded; ``None`` if no Python function makes it."""
-    from marigold_assets.lock import PresentCode
-
-    code = asset.loaded_code
-    if code is None:
-        return None
-    return PresentCode(version=asset.spec.code_version, fingerprint=code.fingerprint, parts=code.parts)
 
 
 def _accepted(
@@ -142,33 +143,14 @@ def _accepted(
     return (by or user()).strip(), datetime.now(UTC).replace(microsecond=0), " ".join(reason.split())
 
 
-def _present(options: LocationOptions, wanted: Collection[str], known: Lock) -> Mapping[str, PresentCode]:
-    """The code of the assets that are asked for, or of all that a Python function makes."""
-    location = _loaded(options)
-    names = wanted or location.assets
-    gone = known.assets.keys() - location.assets.keys()
-    found = {name: present_code(location.asset(name)) for name in names if name not in gone}
-    if missing := [name for name in wanted if name in found and found[name] is None]:
-        raise ConfigurationError(
-            "no Python function makes the asset, so that there is no code to write down",
-            remedy="leave it out",
-            asset=missing[0],
-        )
-    return {name: one for name, one in found.items() if one is not None}
+def _for_commands(findings: Sequence[Finding], options: LocationOptions, lock_file: Path | None) -> list[Finding]:
+    return [replace(one, options=command_options(options, lock_file)) for one in findings]
 
 
-def _loaded(options: LocationOptions) -> CodeLocation:
-    """All code locations: one that does not load would look as if its assets were gone."""
-    from marigold_assets.loading import Loader
-    from marigold_assets.location import CodeLocation
-
-    loader = Loader(options)
-    for _ in loader.steps():
-        for name, why in loader.failed.items():
-            raise ConfigurationError(
-                f"code location {name!r} does not load: {why}", remedy="correct it, or name another: -l LOCATION"
-            )
-    return CodeLocation(loader.loaded)
+def _print_left_out(found: Present, known: Lock) -> None:
+    left_out = found.left_out(known)
+    if left_out:
+        click.echo(f"Only {found.where} was looked at; {_counted(len(left_out))} of the lock may lie elsewhere.")
 
 
 def _print(findings: Sequence[Finding], note: str = "") -> None:

@@ -16,6 +16,7 @@ from marigold_assets.cli.rendering import counted, shown
 from marigold_assets.cli.sampling import Sampled
 from marigold_assets.proof import ColumnDifference, Difference, Example, Outcome, Replayed, Verdict
 
+_DIGITS = 10
 _WORDS = {
     Verdict.IDENTICAL: "identical: the present code makes what is stored",
     Verdict.CHANGED: "changed: the present code does not make what is stored",
@@ -34,7 +35,8 @@ class Report:
         replayed: What came of each.
         verdict: What that means together.
         left_out: Columns that were not compared, each with the reason.
-        carried_over: What has become of the version lock, if that was asked for and proven.
+        carried_over: What has become of the version lock, if that was asked for.
+        is_carried_over: Whether it has the present code.
     """
 
     asset: str
@@ -44,6 +46,7 @@ class Report:
     verdict: Verdict
     left_out: Mapping[str, str]
     carried_over: str | None = None
+    is_carried_over: bool = False
 
 
 def render(report: Report, *, to: Console) -> None:
@@ -72,7 +75,7 @@ def _what(one: Replayed) -> str:
     if found.outcome is Outcome.IDENTICAL:
         return rows
     if found.computed_rows != found.stored_rows:
-        rows += f", {found.stored_rows:,} stored"
+        rows = f"computed {found.computed_rows:,}, stored {found.stored_rows:,}"
     return "; ".join([rows, *_parts(found)])
 
 
@@ -90,11 +93,20 @@ def shown_column(one: ColumnDifference) -> str:
     """What became of a column, in a few words."""
     parts = [] if one.rows is None else [counted(one.rows, "row")]
     if one.smallest is not None:
-        same = one.smallest == one.largest
-        parts.append(f"by {one.smallest}" if same else f"by {one.smallest} to {one.largest}")
+        smallest, largest = _short(one.smallest), _short(one.largest or "")
+        parts.append(f"by {smallest}" if smallest == largest else f"by {smallest} to {largest}")
     if one.note:
         parts.append(one.note)
     return f"{one.name}: {', '.join(parts)}" if parts else one.name
+
+
+def _short(text: str) -> str:
+    """A number with fractions without the digits that only its binary form has."""
+    try:
+        found = float(text)
+    except ValueError:
+        return text
+    return f"{found:.{_DIGITS}g}" if len(text) > _DIGITS and repr(found) == text else text
 
 
 def _columns(report: Report) -> Iterator[str]:
@@ -125,10 +137,16 @@ def _examples(report: Report) -> Iterator[str]:
 def _example(one: Example) -> str:
     key = ", ".join(f"{name}={_value(value)}" for name, value in one.key.items())
     if one.stored is not None and one.computed is not None:
-        changes = [f"{name} {_value(old)} -> {_value(one.computed[name])}" for name, old in one.stored.items()]
+        changes = [f"{name} {_change(old, one.computed[name])}" for name, old in one.stored.items()]
         return f"{key}: {', '.join(changes)}"
     row, where = (one.stored, "stored only") if one.stored is not None else (one.computed or {}, "computed only")
     return f"{where}: {', '.join(f'{name}={_value(value)}' for name, value in row.items())}"
+
+
+def _change(old: str | None, new: str | None) -> str:
+    short = [value if value is None else _short(value) for value in (old, new)]
+    old, new = (old, new) if short[0] == short[1] else (short[0], short[1])
+    return f"{_value(old)} -> {_value(new)}"
 
 
 def _value(value: str | None) -> str:
@@ -167,7 +185,8 @@ def as_json(report: Report) -> str:
         "seed": report.seed,
         "among": report.sampled.among,
         "not_compared": dict(report.left_out),
-        "carried_over": report.carried_over,
+        "carried_over": report.carried_over if report.is_carried_over else None,
+        "lock": report.carried_over,
         "partitions": partitions,
     }
     return json.dumps(found, indent=2, ensure_ascii=False)

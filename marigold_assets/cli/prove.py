@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from marigold_assets.cli.options import location_options
-from marigold_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from marigold_assets.cli.sampling import Sampled, Wanted
-    from marigold_assets.location import LocatedAsset, LocationOptions
-    from marigold_assets.lock_file import Lock
-    from marigold_assets.proof import Replayed
+    from marigold_assets.location import LocationOptions
 
 
 @click.command()
@@ -29,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="Try all partitions that were built, or all of --range.")
 @click.option("--seed", type=int, help="Of what is sampled at random; drawn and printed otherwise.")
 @click.option("--range", "within", metavar="A...B", help="Partitions to choose from.")
+@click.option("--partition", "keys", metavar="KEY", multiple=True, help="A partition to try; may be repeated.")
 @click.option("--config", type=click.Path(dir_okay=False), help="Run config, as for 'dagster asset materialize'.")
 @click.option("--allow-added", is_flag=True, help="Take columns that are only added for no change.")
 @click.option("--lock", "is_locking", is_flag=True, help="If identical, let the lock carry the version over.")
@@ -42,6 +34,7 @@ def prove(
     everything: bool,
     seed: int | None,
     within: str | None,
+    keys: tuple[str, ...],
     config: str | None,
     allow_added: bool,
     is_locking: bool,
@@ -52,32 +45,41 @@ def prove(
 
     The partitions are computed from the inputs that they were built from: where one of these was restated since, that
     is said, and nothing is compared. The sample has the first and the last partition, days on which clocks change, the
-    largest, an empty one, month ends, and others at random.
+    largest, an empty one, month ends, and others at random; with --lock, of those that the code in the lock has built,
+    as far as there are any.
 
     The function and its resources are run for real: what else it does, such as writing files, it does.
 
     With --lock, code that has made what the code before it had made goes by its version from then on: write
-    code_versions.lock to the repository, and nobody has to build anything again.
+    code_versions.lock to the repository, and nobody has to build anything again. Only partitions that the code in the
+    lock has built count as a proof of it. Columns that are added are a change then, whatever --allow-added says.
 
-    Exits with 0 if every partition tried is identical, 1 if one differs or fails, 2 if that could not be judged.
+    Exits with 0 if every partition tried is identical, 1 if one differs or fails, 2 if that could not be judged:
+    also if the function ends the process, unless compiled code does.
     """
     from marigold_assets.cli import proof_report
+    from marigold_assets.cli.carrying import Carrying
     from marigold_assets.cli.rendering import console
+    from marigold_assets.cli.running import foreign_code
     from marigold_assets.cli.sampling import Wanted, choose, config_of, partitions_store
     from marigold_assets.location import load
     from marigold_assets.proof import Verdict, verdict
     from marigold_assets.replay import impure_columns, refuse_others, replay
 
-    wanted = Wanted.of(size=sample, everything=everything, seed=seed, within=within)
-    lock = _Locking.of(lock_file) if is_locking else None
-    with redirect_stdout(sys.stderr):  # what the code prints
+    if keys and (everything or within is not None):
+        raise click.UsageError("--partition names the partitions itself: leave out --all and --range.")
+    wanted = Wanted.of(size=sample, everything=everything, seed=seed, within=within, keys=keys)
+    with foreign_code(asset):
         location = load(options, asset)
         found = location.asset(asset)
         refuse_others(found)
+        lock = Carrying.of(found, options, lock_file) if is_locking else None
         instance = partitions_store(location, found)
-        sampled = choose(found, wanted, instance)
+        sampled = choose(found, wanted, instance, preferred=None if lock is None else lock.proves())
         replayed = replay(location, found, sampled.keys, instance=instance, config=config_of(config))
-    result = verdict(replayed, allow_added=allow_added)
+    # Code that adds columns is not the code before it: no lock has it go by the same version.
+    result = verdict(replayed, allow_added=allow_added and lock is None)
+    is_proven = result is Verdict.IDENTICAL
     report = proof_report.Report(
         asset=found.owner,
         sampled=sampled,
@@ -85,74 +87,12 @@ def prove(
         replayed=replayed,
         verdict=result,
         left_out=impure_columns(found),
-        carried_over=None if lock is None else lock.carry_over(found, replayed, sampled, wanted),
+        carried_over=None if lock is None else lock.carry_over(replayed, sampled, wanted, is_proven=is_proven),
+        is_carried_over=lock is not None and is_proven,
     )
     if as_json:
         click.echo(proof_report.as_json(report))
     else:
         proof_report.render(report, to=console())
-    if result is not Verdict.IDENTICAL:
+    if not is_proven:
         raise click.exceptions.Exit(result.value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Locking:
-    """The lock that is to carry a version over."""
-
-    path: Path
-    lock: Lock
-
-    @classmethod
-    def of(cls, path: Path | None) -> _Locking:
-        """Read it before anything is computed.
-
-        Raises:
-            ConfigurationError: There is none, or it cannot be read.
-        """
-        from marigold_assets.cli.lock import default_file
-        from marigold_assets.lock_file import Lock
-
-        found = path or default_file(Path.cwd())
-        return cls(path=found, lock=Lock.load(found))
-
-    def carry_over(
-        self, asset: LocatedAsset, replayed: Sequence[Replayed], sampled: Sampled, wanted: Wanted
-    ) -> str | None:
-        """Have the present code go by the version of the code before it, if that is proven.
-
-        Returns:
-            What was done, in words; ``None`` if nothing is proven.
-
-        Raises:
-            ConfigurationError: The lock does not fit, or nothing that was tried was built by other code.
-        """
-        from marigold_assets.cli.lock import present_code
-        from marigold_assets.lock import Proof, carry_over
-        from marigold_assets.proof import Verdict, verdict
-
-        present = present_code(asset)
-        if verdict(replayed) is not Verdict.IDENTICAL or present is None:
-            return None
-        heads = asset.store.heads(asset.table, [one.partition_key for one in replayed])
-        of_before = [
-            str(key)
-            for key, entry in heads.items()
-            if entry.provenance.code_version == present.version
-            and entry.provenance.code_fingerprint not in {None, present.fingerprint}
-        ]
-        known = self.lock.assets.get(asset.owner)
-        is_due = known is None or known.fingerprint != present.fingerprint
-        if is_due and not of_before:
-            raise ConfigurationError(
-                f"every partition tried was built by the present code, or not under code_version {present.version!r}:"
-                " that proves nothing of the code before it",
-                remedy="try others with --range, or --all",
-                asset=asset.owner,
-            )
-        how = "all" if wanted.size is None else f"{len(sampled.chosen)} of {sampled.among}, seed {wanted.seed}"
-        proof = Proof(partitions=tuple(sorted(of_before)), proven_on=datetime.now(UTC).date(), sample=how)
-        after = carry_over(self.lock, asset.owner, present, proof)
-        if after == self.lock:
-            return f"{self.path} has the present code already"
-        after.save(self.path)
-        return f"{self.path}: the present code goes by code_version {present.version!r}"

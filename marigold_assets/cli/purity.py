@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +21,14 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, help="Of what is chosen at random; drawn and printed otherwise.")
 @click.option("--range", "within", metavar="A...B", help="Partitions to choose from.")
 @click.option("--config", type=click.Path(dir_okay=False), help="Run config, as for 'dagster asset materialize'.")
+@click.option(
+    "--timeout",
+    "seconds",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="After how many seconds to give up.",
+)
 @click.option("--strict", is_flag=True, help="Let hints fail, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def purity(
@@ -34,6 +40,7 @@ def purity(
     seed: int | None,
     within: str | None,
     config: str | None,
+    seconds: float,
     strict: bool,
     as_json: bool,
 ) -> None:
@@ -44,24 +51,32 @@ def purity(
     random seed, time zone, hash seed and order of partitions. Nothing is written; but the function and its resources
     are run for real, several times.
 
-    A finding is waived by a comment on its line, or alone on the line before, and a column by metadata of the asset:
+    A finding in the code is waived by a comment on its line, or alone on the line before, and what differs in a column
+    by metadata of the asset. Neither waives the other: who finds both is told what is missing.
 
     \b
         # marigold: pure because <reason>
         metadata={"marigold/impure_columns": {"loaded_at": "<reason>"}}
 
-    Exits with 0 if nothing is found, or all of it is waived, 1 otherwise, and 2 if nothing could be judged.
+    With --static, ASSET may be any that a Python function makes.
+
+    Exits with 0 if nothing is found, or all of it is waived, 1 otherwise, and 2 if nothing could be judged: also if the
+    function does not come to its end within --timeout, or ends the process.
     """  # noqa: D301 - click wants the character itself
     from marigold_assets.cli import purity_report
     from marigold_assets.cli.rendering import console
+    from marigold_assets.cli.running import foreign_code
     from marigold_assets.cli.sampling import Wanted, choose, config_of, partitions_store
     from marigold_assets.location import load
+    from marigold_assets.replay import refuse_others
     from marigold_assets.trial import try_out
 
     wanted = Wanted.of(size=sample, everything=False, seed=seed, within=within)
-    with redirect_stdout(sys.stderr):  # what the code prints
+    with foreign_code(asset, seconds=seconds):
         location = load(options, asset)
         found = location.asset(asset)
+        if not is_static:
+            refuse_others(found)
         findings = purity_report.look_at(location, found)
         trial = None
         if not is_static:

@@ -18,10 +18,10 @@ from marigold_assets.code.located import place_of
 from marigold_assets.code.purity import Finding, look
 from marigold_assets.errors import ConfigurationError, MarigoldError
 from marigold_assets.location import CodeLocation, LocatedAsset
-from marigold_assets.replay import refuse_others
 from marigold_assets.trial import Dependence, Trial
 
 _SHOWN_KEYS = 4
+_COMMENT = "# marigold: pure because <reason>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +64,11 @@ class Report:
 
 
 def look_at(location: CodeLocation, asset: LocatedAsset) -> tuple[Finding, ...]:
-    """Find what is impure in the code of an asset.
+    """Find what is impure in the code of an asset, in the order of files and lines.
 
     Raises:
-        ConfigurationError: The asset is not made by ``@partitioned_asset``, or there is no source.
+        ConfigurationError: There is no source of its function.
     """
-    refuse_others(asset)
     function = asset.function
     if function is None or place_of(function) is None:
         raise ConfigurationError(
@@ -86,7 +85,8 @@ def look_at(location: CodeLocation, asset: LocatedAsset) -> tuple[Finding, ...]:
         tables.append(str(partitions.table_of_asset(key, {} if known is None else known.spec.metadata, schema)))
         if known is not None and known.partitions_def is None:
             unpartitioned[parameters.get(key, name)] = name
-    return look(function, tables=tables, unpartitioned=unpartitioned)
+    found = look(function, tables=tables, unpartitioned=unpartitioned)
+    return tuple(sorted(found, key=lambda one: (one.file, one.line)))
 
 
 def _schema_of(asset: LocatedAsset) -> str | None:
@@ -118,7 +118,8 @@ def _finding(one: Finding, *, is_hint: bool) -> Iterator[str]:
         yield f"    waived: {one.waiver}"
     else:
         yield f"    Why: {one.kind.why}."
-        yield f"    Remedy: {one.kind.remedy}."
+        yield f"    Remedy: {one.remedy}."
+        yield f"    To waive it: {_COMMENT}"
 
 
 def _dependence(one: Dependence) -> Iterator[str]:
@@ -130,6 +131,13 @@ def _dependence(one: Dependence) -> Iterator[str]:
         yield f"    waived: {one.waiver}"
     else:
         yield f"    Cause: {', '.join(one.causes)}."
+        if one.is_column:
+            yield f"    To waive it: {_metadata(one.what)}"
+
+
+def _metadata(column: str) -> str:
+    """What waives a column; the comment in the code does not: it does not say which columns it makes differ."""
+    return f'metadata={{"{partitions.IMPURE_COLUMNS}": {{{json.dumps(column, ensure_ascii=False)}: "<reason>"}}}}'
 
 
 def _sum(report: Report) -> str:
@@ -144,7 +152,7 @@ def _sum(report: Report) -> str:
     if report.trial is not None:
         differing = sum(one.waiver is None for one in report.dependences)
         tried = f"{counted(len(report.trial.keys))} computed twice (seed {report.trial.seed})"
-        parts.append(f"{tried}: {differing or 'nothing'} differs")
+        parts.append(f"{tried}: {differing or 'nothing'} {'differ' if differing > 1 else 'differs'}")
     verdict = {0: "pure as far as was looked", FOUND: "impure", CANNOT: "not judged"}[report.exit_code]
     return f"{report.asset}: {', '.join(parts)}. {verdict[:1].upper()}{verdict[1:]}."
 
@@ -170,7 +178,7 @@ def as_json(report: Report) -> str:
                 "source": one.source,
                 "is_hint": one.is_weak,
                 "why": one.kind.why,
-                "remedy": one.kind.remedy,
+                "remedy": one.remedy,
                 "waiver": one.waiver,
             }
             for one in report.findings

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
+from marigold_assets import partitions
 from marigold_assets.cli.gathering import event_log
-from marigold_assets.errors import ConfigurationError
+from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
 from marigold_assets.model import LedgerEntry
 from marigold_assets.proof import Candidate, Chosen, sample
@@ -27,19 +29,24 @@ class Wanted:
         size: How many, at most; ``None``: all.
         seed: Of those chosen at random.
         within: A range, ``A...B``; all by default.
+        keys: The partitions themselves, if they are named.
     """
 
     size: int | None
     seed: int
     within: str | None = None
+    keys: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, *, size: int, everything: bool, seed: int | None, within: str | None) -> Wanted:
+    def of(
+        cls, *, size: int, everything: bool, seed: int | None, within: str | None, keys: Sequence[str] = ()
+    ) -> Wanted:
         """What the options of a command ask for."""
         return cls(
-            size=None if everything else size,
+            size=None if everything or keys else size,
             seed=secrets.randbelow(1_000_000) if seed is None else seed,
             within=within,
+            keys=tuple(dict.fromkeys(keys)),
         )
 
 
@@ -72,8 +79,16 @@ def partitions_store(location: CodeLocation, asset: LocatedAsset) -> Any:
     return event_log() if any(one is not None and is_dynamic(one) for one in definitions) else None
 
 
-def choose(asset: LocatedAsset, wanted: Wanted, instance: Any) -> Sampled:
+def choose(
+    asset: LocatedAsset, wanted: Wanted, instance: Any, *, preferred: Callable[[LedgerEntry], bool] | None = None
+) -> Sampled:
     """Choose partitions of an asset: among those that were built, unless all of a range are wanted.
+
+    Args:
+        asset: The asset.
+        wanted: What was asked for.
+        instance: Where dynamic partitions are.
+        preferred: Tells which of them are sampled before all others.
 
     Raises:
         ConfigurationError: There is none, or no such range.
@@ -83,9 +98,14 @@ def choose(asset: LocatedAsset, wanted: Wanted, instance: Any) -> Sampled:
         raise ConfigurationError("the asset has no partitions", remedy="name one that has", asset=asset.owner)
     asset.refuse_missing_database()
     heads = asset.store.heads(asset.table)
-    keys = _within(asset, [str(key) for key in asset.partition_keys(instance)], wanted.within)
+    every = [str(key) for key in asset.partition_keys(instance)]
+    if wanted.keys:
+        _refuse_unknown(asset, wanted.keys, every)
+        return Sampled(chosen=tuple(Chosen(key=key, why="named") for key in wanted.keys), among=len(wanted.keys))
+    keys = _within(asset, every, wanted.within)
     built = [key for key in keys if key in heads]
     if not built:
+        _refuse_renamed(asset)
         where = "" if wanted.within is None else f" of {wanted.within}"
         raise ConfigurationError(
             f"no partition{where} was ever built, so there is nothing to compute again",
@@ -93,12 +113,39 @@ def choose(asset: LocatedAsset, wanted: Wanted, instance: Any) -> Sampled:
             asset=asset.owner,
         )
     if wanted.size is None:
-        every = keys if wanted.within is not None else built
-        return Sampled(chosen=tuple(Chosen(key=key, why="all") for key in every), among=len(every))
+        tried = keys if wanted.within is not None else built
+        return Sampled(chosen=tuple(Chosen(key=key, why="all") for key in tried), among=len(tried))
     definition = asset.partitions_def
     timezone = definition.timezone if isinstance(definition, dg.TimeWindowPartitionsDefinition) else "UTC"
-    candidates = _candidates(asset, keys, built, heads)
-    return Sampled(chosen=sample(candidates, size=wanted.size, seed=wanted.seed, timezone=timezone), among=len(built))
+    first = built if preferred is None else [key for key in built if preferred(heads[key])]
+    chosen: list[Chosen] = []
+    for some in (first, [key for key in built if key not in set(first)]):
+        size = wanted.size - len(chosen)
+        chosen += sample(_candidates(asset, keys, some, heads), size=size, seed=wanted.seed, timezone=timezone)
+    places = {key: number for number, key in enumerate(built)}
+    return Sampled(chosen=tuple(sorted(chosen, key=lambda one: places[one.key])), among=len(built))
+
+
+def _refuse_renamed(asset: LocatedAsset) -> None:
+    """Refuse an asset that has a new table, while what was built lies in that of its former key.
+
+    Raises:
+        ConfigurationError: It is one.
+    """
+    where = Where(asset=asset.owner, table=str(asset.table))
+    for name in partitions.swap_options(_own(asset.spec.metadata), where).renamed_from:
+        former = dg.AssetKey.from_user_string(name)
+        table = partitions.table_of_asset(former, asset.spec.metadata, asset.manager.schema_)
+        if table != asset.table and asset.store.newest(table) is not None:
+            raise ConfigurationError(
+                f"no partition was ever built under this key: those of {name}, as it was called, lie in table {table}",
+                remedy=f"prove it under the key {name} before it is renamed, or build it anew",
+                **where,
+            )
+
+
+def _own(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: metadata[name] for name in (partitions.RENAMED_FROM,) if name in metadata}
 
 
 def _candidates(
@@ -124,19 +171,25 @@ def _within(asset: LocatedAsset, keys: Sequence[str], within: str | None) -> Seq
         return keys
     first, separator, last = within.partition(_SEPARATOR)
     ends = [first, last if separator else first]
-    for end in ends:
-        if end not in keys:
-            raise ConfigurationError(
-                f"the asset has no partition {end!r}",
-                remedy=f"give a range of its partitions, such as {keys[0]}{_SEPARATOR}{keys[-1]}"
-                if keys
-                else "give a range of its partitions",
-                asset=asset.owner,
-            )
+    _refuse_unknown(asset, ends, keys)
     start, end_ = (keys.index(one) for one in ends)
     if start > end_:
-        raise ConfigurationError(f"the range {within} ends before it begins", remedy="turn it round", asset=asset.owner)
+        raise ConfigurationError(
+            f"the range {within} ends before it begins",
+            remedy=f"turn it round: --range {shlex.quote(f'{last}{_SEPARATOR}{first}')}",
+            asset=asset.owner,
+        )
     return keys[start : end_ + 1]
+
+
+def _refuse_unknown(asset: LocatedAsset, given: Sequence[str], keys: Sequence[str]) -> None:
+    known = set(keys)
+    for one in given:
+        if one not in known:
+            such = f", such as {keys[0]} or {keys[0]}{_SEPARATOR}{keys[-1]}" if keys else ""
+            raise ConfigurationError(
+                f"the asset has no partition {one!r}", remedy=f"give its partitions{such}", asset=asset.owner
+            )
 
 
 def config_of(path: str | None) -> Mapping[str, Any]:

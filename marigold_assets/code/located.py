@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import FunctionType
+from importlib.util import resolve_name
+from types import FunctionType, ModuleType
 from typing import Any
 
 from marigold_assets.code import source
-from marigold_assets.code.impurities import PLACEHOLDER
+from marigold_assets.code.impure_sql import PLACEHOLDER
 
 _WAIVER = re.compile(r"(?:#|--)\s*marigold:\s*pure\b(?:\s+because\b)?[\s:]*(?P<reason>.*)$")
 NOTHING = object()
@@ -77,6 +78,35 @@ def _tree(text: str) -> ast.Module:
         return ast.parse(text)
     except SyntaxError:
         return ast.Module(body=[], type_ignores=[])
+
+
+def binding(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """The statements by which a module itself gives a name its value."""
+    found: list[ast.stmt] = []
+    due: list[ast.stmt] = list(tree.body)
+    while due:
+        one = due.pop(0)
+        if isinstance(one, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            if name in {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}:
+                found.append(one)
+        elif isinstance(one, ast.If | ast.Try | ast.With):
+            inner = [getattr(one, part, ()) for part in ("body", "orelse", "finalbody")]
+            inner += [handler.body for handler in getattr(one, "handlers", ())]
+            due += [statement for part in inner for statement in part]
+    return found
+
+
+def origin_of(tree: ast.Module, name: str, module: str) -> tuple[ModuleType | None, str]:
+    """The module from which a module has imported a name, if it has, and what it is called there."""
+    for one in tree.body:
+        for alias in one.names if isinstance(one, ast.ImportFrom) else ():
+            if isinstance(one, ast.ImportFrom) and (alias.asname or alias.name) == name:
+                package = getattr(sys.modules.get(module), "__package__", None)
+                wanted = f"{'.' * one.level}{one.module or ''}"
+                with suppress(ImportError):
+                    return sys.modules.get(resolve_name(wanted, package)), alias.name
+    return None, name
 
 
 def body_of(node: ast.AST) -> list[ast.AST]:

@@ -9,23 +9,23 @@ from __future__ import annotations
 import ast
 import builtins
 import linecache
+import sys
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType, ModuleType
 from typing import Any
 
 from marigold_assets.code import located, source
+from marigold_assets.code.impure_sql import is_sql, of_sql, tables_of_sql
 from marigold_assets.code.impurities import (
     Kind,
     Names,
     Rule,
     attribute_of,
     is_drawing,
-    is_sql,
-    of_sql,
+    rule_of_attribute,
     rule_of_method,
-    tables_of_sql,
 )
 from marigold_assets.code.located import Place
 
@@ -36,6 +36,7 @@ _OF_SQL = frozenset(
         *("sql_expr", "SQLExpression", "selectExpr", "expr"),
     ]
 )
+_LOGS = frozenset(["log", "logger", "logging"])
 _SETTLING = frozenset(["sorted", "sum", "min", "max", "len", "set", "frozenset", "any", "all"])
 _ORDERING = frozenset(["list", "tuple", "enumerate", "iter", "next", "zip", "map", "join"])
 
@@ -52,6 +53,7 @@ class Finding:
         source: That line.
         is_weak: Whether it is only a hint.
         waiver: Why it is said to be no matter, if it is.
+        remedy: What to do about it.
     """
 
     kind: Kind
@@ -59,6 +61,7 @@ class Finding:
     file: str
     line: int
     source: str
+    remedy: str
     is_weak: bool = False
     waiver: str | None = None
 
@@ -86,6 +89,12 @@ def look(
     found.inputs(unpartitioned or {})
     found.follow()
     return tuple(found.findings.values())
+
+
+def _logs(call: ast.Call) -> bool:
+    """Whether a call only writes to a log, as ``context.log.info`` does: what is said there is no row."""
+    of = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return (isinstance(of, ast.Attribute) and of.attr == "log") or (isinstance(of, ast.Name) and of.id in _LOGS)
 
 
 class _Look:
@@ -145,6 +154,8 @@ class _Look:
         parts = {
             id(one) for node in nodes if isinstance(node, ast.JoinedStr) for one in ast.walk(node) if one is not node
         }
+        logged = {id(one) for call in calls.values() if _logs(call) for one in ast.walk(call)}
+        nodes = [node for node in nodes if id(node) not in logged]
         seeded = self._seeded(place, calls)
         settled = {
             id(one)
@@ -216,8 +227,13 @@ class _Look:
                     return
             if not isinstance(value, ModuleType):
                 self._reached(value, (place, node, text.split(".")[number]))
+                if not isinstance(value, FunctionType | type) and value is not located.NOTHING:
+                    self._kept(place, stages[:number], text.split(".")[number])
         if isinstance(node, ast.Attribute) and not (is_whole and stages[-1] is not located.NOTHING):
-            method = rule_of_method(node.attr, call)
+            method = rule_of_method(node.attr, call) or rule_of_attribute(node, call)
+            if method is not None and method.kind is Kind.UNIQUE:
+                self._note(place, node, method, text)
+                return
             if method is not None:
                 self._note(place, node, method, f".{node.attr}()")
 
@@ -229,6 +245,21 @@ class _Look:
                     self._due.append(one)
             elif isinstance(one, str) and by is not None:
                 self._constant(*by, one)
+
+    def _kept(self, place: Place, stages: Sequence[object], name: str) -> None:
+        """What a module keeps in a name: it was computed when the process loaded the module."""
+        module = stages[-1] if stages else sys.modules.get(str(place.scope.get("__name__")))
+        if not stages and (name in place.imported or name in place.local):
+            return
+        while isinstance(module, ModuleType) and source.is_followed(module.__name__, self._package, module):
+            file = str(getattr(module, "__file__", None) or "")
+            tree = located.parsed(file) if file.endswith(".py") else ast.Module(body=[], type_ignores=[])
+            for statement in located.binding(tree, name):
+                if (file, statement.lineno) not in self._seen_constants:
+                    self._seen_constants.add((file, statement.lineno))
+                    there = Place(file=file, node=statement, scope=vars(module))
+                    self._nodes(there, list(ast.walk(statement)))
+            module, name = located.origin_of(tree, name, module.__name__)
 
     def _constant(self, place: Place, node: ast.expr, name: str, text: str) -> None:
         """A text that a module keeps: where it stands there, or else where it is used."""
@@ -290,6 +321,7 @@ class _Look:
             file=place.file,
             line=line,
             source=linecache.getline(place.file, line).strip(),
+            remedy=rule.remedy or rule.kind.remedy,
             is_weak=rule.is_weak,
             waiver=waiver or None,
         )
@@ -300,4 +332,5 @@ class _Look:
                 file=place.file,
                 line=line,
                 source=linecache.getline(place.file, line).strip(),
+                remedy=Kind.WAIVER.remedy,
             )

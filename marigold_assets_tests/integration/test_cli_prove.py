@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import dagster as dg
 import pytest
 from click.testing import CliRunner
 
 from marigold_assets.cli.main import main
+from marigold_assets.cli.purity_report import Report, render
+from marigold_assets.cli.rendering import console
 from marigold_assets.loading import LocationOptions
 from marigold_assets.location import load
+from marigold_assets.lock import Lock
+from marigold_assets.trial import Dependence, Trial
 
 DEFINITIONS = """
 import os
@@ -175,6 +183,57 @@ def test_what_makes_no_sense_is_explained_and_exits_with_2(built, arguments, mes
     assert "Traceback" not in result.stderr
 
 
+def test_the_code_of_any_asset_can_be_looked_at(project):
+    project.edit(lambda text: text.replace("def plain() -> None: ...", "def plain() -> None: print(datetime.now())"))
+    result = project.run("purity", "plain", "--static")
+    assert (result.exit_code, "clock: datetime.now()" in result.stdout) == (1, True)
+
+
+def test_findings_are_in_the_order_of_their_lines(project):
+    project.edit(lambda text: text.replace("year=datetime.now().year)", "year=year())"))
+    project.edit(
+        lambda text: text.replace("def plain", "def year():\n    return datetime.now().year\n\n@dg.asset\ndef plain")
+    )
+    project.edit(lambda text: text.replace("@dg.asset\ndef year", "def year"))
+    found = json.loads(project.run("purity", "impure", "--static", "--json").stdout)["findings"]
+    lines = [one["line"] for one in found]
+    assert len(lines) > 1
+    assert lines == sorted(lines)
+    assert found[0]["kind"] == "clock"
+
+
+def test_what_differs_is_waived_by_metadata_and_what_is_missing_is_said():
+    at = Dependence(what="at", is_column=True, partitions=("2024-01-01",), causes=("the clock",))
+    trial = Trial(keys=("2024-01-01",), seed=1, dependences=(at, replace(at, what="by")), unjudged={})
+    said = io.StringIO()
+    report = Report(asset="sales", findings=(), trial=trial, is_strict=False)
+    render(report, to=console(said))
+    lines = said.getvalue().splitlines()
+    assert '    To waive it: metadata={"marigold/impure_columns": {"at": "<reason>"}}' in lines
+    assert lines[-1].endswith("1 partition computed twice (seed 1): 2 differ. Impure.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("time.sleep(60)", "was not done within 1 seconds"),
+        ('"TZ" in os.environ and os._exit(0)', "its function, or a module that it imports, may end the process"),
+    ],
+)
+def test_a_function_that_hangs_or_ends_its_process_leaves_no_verdict(built, text, said):
+    built.edit(lambda old: old.replace('    print("computing"', f'    import time; {text}\n    print("computing"'))
+    command = [str(Path(sys.executable).with_name("marigold")), "purity", "sales", "--sample", "1", "-f"]
+    seconds = ["--timeout", "1"] if "sleep" in text else []
+    env = {name: value for name, value in os.environ.items() if name != "TZ"}
+    ran = subprocess.run(
+        [*command, str(built.path), *seconds], capture_output=True, text=True, timeout=60, check=False, env=env
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert said in ran.stderr
+    assert "__main__" not in ran.stderr
+
+
 @pytest.mark.parametrize("command", [["versions", "prove"], ["purity"]])
 def test_assets_that_cannot_be_replayed_are_refused(project, command):
     result = project.run(*command, "plain")
@@ -208,7 +267,93 @@ def test_partitions_that_the_present_code_has_built_prove_nothing_of_the_code_be
     built.build()
     result = built.prove("--lock", "--sample", "4")
     assert result.exit_code == 2
-    assert "proves nothing of the code before it" in result.stderr
+    assert "none of the partitions tried was built by the code that the lock has" in result.stderr
+
+
+def test_only_what_the_code_in_the_lock_has_built_proves_anything_of_it(built, tmp_path):
+    built.edit(lambda text: text.replace('"net": 1.5', '"net": 0.5 * 3'))
+    assert built.run("versions", "lock").exit_code == 0  # of code that has built nothing
+    built.edit(lambda text: text.replace("0.5 * 3", "3 / 2"))
+    result = built.prove("--lock", "--all")
+    assert result.exit_code == 2
+    assert "none of the partitions tried was built by the code that the lock has" in result.stderr
+
+
+def test_the_sample_prefers_what_the_code_in_the_lock_has_built_and_the_lock_says_how_much(built, tmp_path):
+    assert built.run("versions", "lock").exit_code == 0
+    built.edit(lambda text: text.replace('"net": 1.5', '"net": 3 / 2'))
+    built.build("2024-01-03", "2024-01-20")
+    result = built.prove("--lock", "--sample", "4", "--seed", "1")
+    assert result.exit_code == 0
+    assert "proven on only 2 partitions that the code in the lock has built." in result.stdout
+    [equivalent] = Lock.load(tmp_path / "code_versions.lock").assets["sales"].equivalent
+    assert equivalent.proof.partitions == ("2024-01-01", "2024-01-02")
+    assert equivalent.proof.sample == "4 of 20, seed 1; 2 of them built by the code in the lock"
+    built.edit(lambda text: text.replace("3 / 2", "6 / 4"))
+    assert built.prove("--lock", "--partition", "2024-01-01").exit_code == 0  # by way of the first proof
+
+
+def test_empty_partitions_prove_nothing(built):
+    assert built.run("versions", "lock").exit_code == 0
+    built.edit(lambda text: text.replace('"net": 1.5', '"net": 9.5'))
+    result = built.prove("--lock", "--partition", "2024-01-05")
+    assert result.exit_code == 2
+    assert "are empty: that proves nothing" in result.stderr
+    assert built.prove("--partition", "2024-01-05").exit_code == 0
+
+
+def test_added_columns_are_never_carried_over(built, tmp_path):
+    assert built.run("versions", "lock").exit_code == 0
+    before = (tmp_path / "code_versions.lock").read_text()
+    built.edit(lambda text: text.replace('"net": 1.5', '"net": 1.5, "gross": 2.0'))
+    result = built.prove("--sample", "3", "--allow-added", "--lock")
+    assert result.exit_code == 1
+    assert "code_versions.lock is as it was: columns were added, which needs a new code_version." in result.stdout
+    assert (tmp_path / "code_versions.lock").read_text() == before
+
+
+def test_code_without_a_version_cannot_be_carried_over(built):
+    assert built.run("versions", "lock").exit_code == 0
+    built.edit(lambda text: text.replace(', code_version="1"', ""))
+    result = built.prove("--lock", "--sample", "2")
+    assert (result.exit_code, "declare a code_version first" in result.stderr) == (2, True)
+
+
+def test_partitions_are_named_and_a_range_is_turned_round(built):
+    result = built.prove("--partition", "2024-01-03", "--partition", "2024-01-02", "--json")
+    found = json.loads(result.stdout)
+    assert [(one["partition"], one["why"]) for one in found["partitions"]] == [
+        ("2024-01-03", "named"),
+        ("2024-01-02", "named"),
+    ]
+    assert "no partition '2030-01-01'" in built.prove("--partition", "2030-01-01").stderr
+    assert built.prove("--partition", "2024-01-03", "--all").exit_code == 2
+    assert "--range 2024-01-02...2024-01-03" in built.prove("--range", "2024-01-03...2024-01-02").stderr
+
+
+def test_row_counts_of_both_sides_are_named(built):
+    built.edit(lambda text: text.replace("else 3", "else 2"))
+    assert "computed 2, stored 3" in built.prove("--partition", "2024-01-02").stdout
+
+
+def test_what_processes_of_the_function_print_does_not_spoil_the_json(built, capfd):
+    built.edit(lambda text: text.replace('print("computing"', 'os.system("echo loud"); print("computing"'))
+    built.edit(lambda text: f'{text}\nos.system("echo loading")\n')
+    for arguments in (("versions", "prove", "sales", "--sample", "1"), ("purity", "sales", "--static")):
+        built.run(*arguments, "--json")
+        printed = capfd.readouterr()
+        assert (printed.out, "loading" in printed.err) == ("", True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["os._exit(0)", "raise SystemExit(0)"])
+def test_a_function_that_ends_the_process_leaves_no_verdict(built, end):
+    built.edit(lambda text: text.replace('    print("computing"', f'    {end}\n    print("computing"'))
+    command = [str(Path(sys.executable).with_name("marigold")), "versions", "prove", "sales", "-f", str(built.path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "asset 'sales'" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_findings_of_the_code_are_explained_with_file_and_line(project):

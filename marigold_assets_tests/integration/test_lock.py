@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from marigold_assets.cli.lock import default_file
+from marigold_assets.cli.locked_code import default_file
 from marigold_assets.cli.main import main
 from marigold_assets.loading import LocationOptions
 from marigold_assets.location import load
@@ -79,8 +79,14 @@ class Project:
             path.write_text(textwrap.dedent(given))
         return self
 
-    def run(self, command, *arguments):
-        return CliRunner().invoke(main, ["versions", command, "-f", str(self.file), *arguments])
+    def workspace(self, *files):
+        self.places = self.folder / "workspace.yaml"
+        listed = "".join(f"  - python_file: {file}\n" for file in files or (self.file,))
+        self.places.write_text(f"load_from:\n{listed}")
+
+    def run(self, command, *arguments, everywhere=False):
+        where = ["-w", str(self.places)] if everywhere else ["-f", str(self.file)]
+        return CliRunner().invoke(main, ["versions", command, *where, *arguments])
 
     def lock(self, *arguments):
         return self.run("lock", *arguments)
@@ -93,6 +99,10 @@ class Project:
         return Lock.load(self.folder / "code_versions.lock").assets
 
 
+NEW = """@dg.asset(name="simple", code_version="1", metadata={"marigold/renamed_from": "plain"})
+    def plain():
+        return twice(1)"""
+ACCEPT = '--accept-changes --reason "..."'
 CHANGED = ("return x + 1", "return x + 10")
 
 
@@ -113,11 +123,12 @@ def test_changed_code_under_an_unchanged_version_fails_and_the_function_is_named
     project.deploy().lock()
     found = project.deploy(*CHANGED).check()
     assert found.exit_code == 1
+    file = project.file
     assert found.stdout.splitlines()[:4] == [
         "shop/daily_sales: clean changed, but code_version is still '2'.",
-        "  If it means something else now: set code_version to another one, then marigold versions lock",
-        "  If it means the same, and that can be shown: marigold versions prove shop/daily_sales --lock",
-        '  If it means the same to you: marigold versions lock shop/daily_sales --accept-changes --reason "..."',
+        f"  If it means something else now: set code_version to another one, then marigold versions lock -f {file}",
+        f"  If it means the same, and that can be shown: marigold versions prove shop/daily_sales -f {file} --lock",
+        f"  If it means the same to you: marigold versions lock shop/daily_sales -f {file} {ACCEPT}",
     ]
     assert project.check("plain").exit_code == 0
 
@@ -184,14 +195,86 @@ def test_code_without_a_version_may_change_unless_strictly_seen(project):
 
 def test_assets_that_come_and_go_are_seen(project):
     project.deploy().lock()
-    project.deploy("plain", "simple")
-    found = project.check()
+    project.deploy("plain", "simple").workspace()
+    found = project.run("check", everywhere=True)
     assert found.exit_code == 1
     assert "plain: the lock has an asset that does not exist any more." in found.stdout
     assert "simple: the asset is not in the lock." in found.stdout
-    assert project.check("plain").exit_code == 1
-    assert project.lock().exit_code == 0
+    assert project.run("check", "plain", everywhere=True).exit_code == 1
+    assert project.run("lock", everywhere=True).exit_code == 0
+    assert project.run("check", everywhere=True).exit_code == 0
+
+
+def test_a_part_of_the_code_locations_leaves_the_assets_of_others_in_the_lock(project):
+    project.deploy().lock()
+    before = project.locked
+    project.deploy("plain", "simple")
+    found = project.lock()
+    assert (found.exit_code, project.locked.keys()) == (0, {*before, "simple"})
+    assert project.locked["plain"] == before["plain"]
+    said = f"Only '{project.file}' was looked at; 1 asset of the lock may lie elsewhere."
+    assert said in found.stdout.splitlines()
+    found = project.check()
+    assert (found.exit_code, said in found.stdout) == (0, True)
+
+
+def test_an_asset_that_is_named_may_be_taken_out_also_by_a_part(project):
+    project.deploy().lock()
+    project.deploy("plain", "simple")
+    found = project.check("plain")
+    assert (found.exit_code, f"marigold versions lock plain -f {project.file}" in found.stdout) == (1, True)
+    assert project.lock("plain").exit_code == 0
+    assert "plain" not in project.locked
+
+
+def test_one_asset_of_two_code_locations_is_refused_unless_it_is_the_same_code(project):
+    project.deploy()
+    first = project.file
+    project.deploy()
+    second = project.file
+    project.workspace(first, second)
+    assert project.run("lock", everywhere=True).exit_code == 0
+    project.deploy("twice(1)", "twice(3)")
+    project.workspace(first, project.file)
+    for command in ("lock", "check"):
+        found = project.run(command, everywhere=True)
+        assert found.exit_code == 2
+        assert found.stderr.count("both make the asset") == 1
+        assert all(file.stem in found.stderr for file in (first, project.file))
+        assert "'plain'" in found.stderr
+
+
+def test_a_renamed_asset_is_the_one_that_the_lock_has(project):
+    project.deploy().lock()
+    renamed = ('@dg.asset(code_version="1")\n    def plain():\n        return twice(1)', NEW)
+    project.deploy(*renamed)
+    found = project.check("simple")
+    assert (found.exit_code, "simple: the lock has the asset as plain." in found.stdout) == (1, True)
+    project.deploy(renamed[0], NEW.replace("twice(1)", "twice(3)"))
+    found = project.check()
+    assert (found.exit_code, "simple: plain changed, but code_version is still '1'." in found.stdout) == (1, True)
+    found = project.lock()
+    assert (found.exit_code, "plain" in project.locked, "simple" in project.locked) == (1, True, False)
+    assert project.lock("simple", "--accept-changes", "--reason", "checked").exit_code == 0
+    assert ("plain" in project.locked, len(project.locked["simple"].accepted)) == (False, 1)
     assert project.check().exit_code == 0
+
+
+def test_no_change_of_code_without_a_version_can_be_accepted(project):
+    project.deploy().lock()
+    project.deploy("twice(2)", "twice(3)")
+    before = project.locked
+    found = project.lock("us", "--accept-changes", "--reason", "the same to me")
+    assert (found.exit_code, "declare a code_version first" in found.stderr) == (2, True)
+    assert project.locked == before
+
+
+def test_the_lock_is_looked_for_beside_the_definitions(project, tmp_path_factory, monkeypatch):
+    project.deploy()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert project.lock("-d", str(project.folder)).exit_code == 0
+    assert (project.folder / "code_versions.lock").exists()
+    assert project.check("-d", str(project.folder)).exit_code == 0
 
 
 def test_findings_as_json(project):
@@ -246,7 +329,8 @@ def test_a_code_location_that_does_not_load_is_no_reason_to_forget_its_assets(pr
     workspace.write_text(f"load_from:\n{files}")
     found = CliRunner().invoke(main, ["versions", "lock", "-w", str(workspace)])
     assert found.exit_code == 2
-    assert "does not load" in found.stderr
+    assert found.stderr.count("does not load") == 1
+    assert "-l LOCATION" in found.stderr
     assert not default_file(project.folder).exists()
 
 

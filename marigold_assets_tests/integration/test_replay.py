@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from marigold_assets import FencedPartitionResource, partitioned_asset
+from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, partitioned_asset
 from marigold_assets.disturbance import Conditions
 from marigold_assets.errors import ConfigurationError, StoreUnavailableError
 from marigold_assets.location import CodeLocation
@@ -378,6 +378,39 @@ def test_an_input_whose_rows_have_gone_is_named(warehouse, replayed, standard):
     standard(warehouse)
     warehouse.rows("DELETE FROM public.orders WHERE day = '2024-01-02'")
     assert replayed(orders, asset(as_stored))[1].reason == "orders '2024-01-02' is gone"
+
+
+@pytest.mark.parametrize("make", [as_stored, _in_sql])
+def test_an_input_that_another_tool_has_written_is_named_and_nothing_is_compared(warehouse, replayed, make):
+    build(warehouse, asset(make))
+    warehouse.rows("UPDATE public.orders SET amount = 7 WHERE day = '2024-01-02' AND order_id = 1")
+    found = replayed(orders, asset(make))
+    assert outcomes(found) == [Outcome.IDENTICAL, Outcome.INPUTS, Outcome.IDENTICAL]
+    assert found[1].reason == "orders '2024-01-02' was altered by another tool"
+
+
+def test_an_input_of_another_database_that_another_tool_has_written_is_named(warehouse, replayed, tmp_path):
+    path = str(tmp_path / "other.duckdb")
+    other = FencedPartitionIOManager(database=path)
+
+    @partitioned_asset(partitions_def=DAILY, partition_expr="day", io_manager_key="other")
+    def rates(context) -> pd.DataFrame:
+        return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "rate": [2.0]})
+
+    def with_rates(orders: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
+        return orders.assign(net=orders.amount * rates.rate.iloc[0])
+
+    made = asset(with_rates, ins={"rates": dg.AssetIn(input_manager_key="other")})
+    for one in (orders, rates, made):
+        ran = warehouse.materialize(
+            orders, rates, made, keys=("2024-01-01", "2024-01-04"), selection=[one], resources={"other": other}
+        )
+        assert ran.success
+    with duckdb.connect(path) as connection:
+        connection.execute("UPDATE public.rates SET rate = 3 WHERE day = '2024-01-03'")
+    found = replayed(orders, rates, made, resources={"other": other})
+    assert outcomes(found) == [Outcome.IDENTICAL, Outcome.IDENTICAL, Outcome.INPUTS]
+    assert found[2].reason == "rates '2024-01-03' was altered by another tool"
 
 
 def test_rows_that_another_tool_has_written_are_not_compared(warehouse, replayed, standard):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from marigold_assets.disturbance import PROCESS
 from marigold_assets.loading import LocationOptions
 from marigold_assets.location import load
 from marigold_assets.trial import ALWAYS, FAILURE, try_out
@@ -75,9 +76,17 @@ def never(context) -> pd.DataFrame:
     raise ValueError("no such file")
 
 
+STARTED, TODAY = datetime.now(), datetime.now().date()
+
+
+@partitioned_asset(**options)
+def loaded(context) -> pd.DataFrame:
+    return frame(context, started=STARTED, today=str(TODAY), order="".join({"a", "b", "c", "d", "e", "f", "g", "h"}))
+
+
 YEAR = datetime.now().year
 defs = dg.Definitions(
-    assets=[pure, every_way, sql, sometimes, never],
+    assets=[pure, every_way, sql, sometimes, never, loaded],
     resources={"io_manager": FencedPartitionIOManager(database=os.environ["MARIGOLD_TEST_DATABASE"])},
 )
 """
@@ -133,6 +142,14 @@ def test_every_dependence_is_found_in_its_column_with_its_cause(tried):
     assert all(one.is_column for one in found.dependences)
     position = next(one for one in found.dependences if one.what == "position")
     assert position.partitions == ("2024-01-01", "2024-01-03")  # the middle one stays
+
+
+def test_what_a_module_has_kept_since_it_was_loaded_lies_with_the_process(tried):
+    assert causes(tried("loaded", keys=KEYS[:1])) == {
+        "started": (PROCESS,),
+        "today": (PROCESS,),
+        "order": ("the hash seed of the process",),
+    }
 
 
 def test_the_clock_of_the_database_is_another_one_too(tried):

@@ -315,3 +315,61 @@ def test_a_function_without_source_is_refused():
     exec("def rows(orders): return orders", namespace)
     with pytest.raises(ValueError, match="no source"):
         look(namespace["rows"])
+
+
+def test_what_a_module_keeps_is_looked_at_where_the_function_uses_it(module):
+    source = """\
+        from datetime import datetime
+        import os
+
+        STARTED = datetime.now()
+        UNUSED = datetime.now()
+        try:
+            HOME: str = os.environ["HOME"]
+        except KeyError:
+            HOME = ""
+
+        def rows(orders):
+            return orders.assign(at=STARTED, home=HOME)
+        """
+    assert sorted(found(module, source), key=str) == [*only(Kind.CLOCK, 4), *only(Kind.ENVIRONMENT, 7)]
+
+
+def test_what_another_module_of_the_project_keeps_is_found_there(module, tmp_path, monkeypatch):
+    (tmp_path / "kept_settings.py").write_text("import time\n\nBEGUN = time.time()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = "from kept_settings import BEGUN as SINCE\n\ndef rows(orders):\n    return orders, SINCE\n"
+    [one] = look(module(source).rows)
+    assert (one.kind, one.line, one.file) == (Kind.CLOCK, 3, str(tmp_path / "kept_settings.py"))
+    source = "import kept_settings\n\ndef rows(orders):\n    return orders, kept_settings.BEGUN\n"
+    [one] = look(module(source).rows)
+    assert (one.kind, one.line) == (Kind.CLOCK, 3)
+    sys.modules.pop("kept_settings")
+
+
+@pytest.mark.parametrize("text", ["context.run_id", "context.run.run_id"])
+def test_the_run_is_no_part_of_the_partition_but_in_a_log(module, text):
+    source = f"def rows(context, orders):\n    context.log.info({text})\n    return orders, {text}\n"
+    assert found(module, source) == only(Kind.UNIQUE, 3)
+
+
+MOMENTS = {
+    "naive": ("datetime(2024, 1, 1)", [(Kind.ZONE, 3, False)]),
+    "parsed": ("datetime.strptime(key, '%Y-%m-%d')", [(Kind.ZONE, 3, False)]),
+    "perhaps with a zone": ("datetime.fromisoformat(key)", [(Kind.ZONE, 3, True)]),
+    "in a zone": ("datetime(2024, 1, 1, tzinfo=UTC)", []),
+    "parsed with a zone": ("datetime.strptime(key, '%Y-%m-%d%z')", []),
+    "put into a zone": ("datetime(2024, 1, 1).replace(tzinfo=UTC)", []),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MOMENTS.values(), ids=MOMENTS)
+def test_the_timestamp_of_a_moment_without_a_zone_depends_on_that_of_the_process(module, text, expected):
+    source = f"from datetime import UTC, datetime\ndef rows(key):\n    return {text}.timestamp()\n"
+    assert found(module, source) == expected
+
+
+def test_the_remedy_for_sql_is_one_of_sql(module):
+    findings = look(module("def rows(orders):\n    return f'SELECT random(), uuid(), now() FROM ({orders})'\n").rows)
+    assert len(findings) == 3
+    assert not any("python" in one.remedy or "uuid5" in one.remedy or "random.Random" in one.remedy for one in findings)

@@ -1,0 +1,183 @@
+"""Code beside a version lock: where the lock is, and the code of all assets that are looked at."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from marigold_assets.errors import ConfigurationError
+from marigold_assets.lock_file import FILE, WRITE_AGAIN, Lock, PresentCode
+
+if TYPE_CHECKING:
+    from marigold_assets.loading import LocationOptions
+    from marigold_assets.location import CodeLocation, LocatedAsset
+
+PROJECT = "pyproject.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """The code of assets as it is now.
+
+    Attributes:
+        code: The code by asset.
+        named: The assets that were asked for; none: all.
+        where: The part of the code locations that was looked at; ``None``: all of the workspace.
+        assets: All assets of them, also those that no Python function makes.
+    """
+
+    code: Mapping[str, PresentCode]
+    named: Collection[str]
+    where: str | None
+    assets: Collection[str]
+
+    def judged(self, known: Lock) -> Collection[str] | None:
+        """The assets of which something can be said; ``None``: all.
+
+        Of a part of the code locations nobody can say that an asset of the lock is gone: it may lie elsewhere.
+        """
+        if self.named:
+            return self.named
+        return None if self.where is None else {*self.code, *(known.assets.keys() & self.assets)}
+
+    def left_out(self, known: Lock) -> Collection[str]:
+        """The assets of a lock of which nothing was said, since they were not found in a part of the code locations."""
+        from marigold_assets.lock import former_keys
+
+        if self.named or self.where is None:
+            return ()
+        return known.assets.keys() - self.assets - set(former_keys(known, self.code).values())
+
+
+def lock_path(options: LocationOptions) -> Path:
+    """Where the lock file is if nobody says: beside the project's file at or above the definitions.
+
+    Where there is none, a lock file that is at or above the working directory is taken before a new one is begun.
+    """
+    here = Path.cwd()
+    starts = [Path(one).absolute().parent for one in (options.python_file, *options.workspace) if one is not None]
+    folder = starts[0] if starts else Path(options.working_directory or here).absolute()
+    return _above(folder) or _above(here) or folder / FILE
+
+
+def default_file(folder: Path) -> Path:
+    """Where the lock file of a folder is: beside the project's file there or above, or in the folder."""
+    return _above(folder) or folder / FILE
+
+
+def _above(folder: Path) -> Path | None:
+    for one in (folder, *folder.parents):
+        if (one / FILE).exists() or (one / PROJECT).exists():
+            return one / FILE
+        if (one / ".git").exists():
+            break
+    return None
+
+
+def command_options(options: LocationOptions, lock_file: Path | None) -> tuple[str, ...]:
+    """What is to be said to other commands, so that they look at the same code and at the same lock."""
+    return (*options.arguments(), *(() if lock_file is None else ("--lock-file", str(lock_file))))
+
+
+def again(options: LocationOptions, lock_file: Path | None) -> str:
+    """The command that writes the lock."""
+    return " ".join(one for one in (WRITE_AGAIN, shlex.join(command_options(options, lock_file))) if one)
+
+
+def present_code(asset: LocatedAsset) -> PresentCode | None:
+    """The code of an asset as it is loaded; ``None`` if no Python function makes it.
+
+    Raises:
+        ConfigurationError: Its metadata makes no sense.
+    """
+    from marigold_assets import partitions
+    from marigold_assets.errors import Where
+
+    code = asset.loaded_code
+    if code is None:
+        return None
+    has_former = partitions.RENAMED_FROM in asset.spec.metadata
+    where = Where(asset=asset.owner)
+    return PresentCode(
+        version=asset.spec.code_version,
+        fingerprint=code.fingerprint,
+        parts=code.parts,
+        renamed_from=partitions.swap_options(asset.spec.metadata, where).renamed_from if has_former else (),
+    )
+
+
+def refuse_undeclared(asset: str, code: PresentCode | None) -> None:
+    """Refuse to have code go by a version that it does not declare.
+
+    Raises:
+        ConfigurationError: It declares none.
+    """
+    if code is not None and code.version is None:
+        raise ConfigurationError(
+            "no code_version is declared, so that changed code is another version by itself, whatever the lock says",
+            remedy='declare a code_version first: code_version="1"',
+            asset=asset,
+        )
+
+
+def present(options: LocationOptions, wanted: Collection[str], known: Lock) -> Present:
+    """The code of the assets that are asked for, or of all that a Python function makes.
+
+    Raises:
+        ConfigurationError: A code location does not load, has no such asset, or two have other code for one.
+    """
+    locations, everything = _loaded(options)
+    code: dict[str, PresentCode] = {}
+    assets = {name for location in locations.values() for name in location.assets}
+    made_in: dict[str, str] = {}
+    for where, location in locations.items():
+        for name in sorted(location.assets.keys() & set(wanted or location.assets)):
+            one = present_code(location.asset(name))
+            if one is None:
+                continue
+            if name in code and (one.version, one.fingerprint) != (code[name].version, code[name].fingerprint):
+                raise _in_two(name, made_in[name], where)
+            code[name], made_in[name] = one, where
+    for name in wanted:
+        if name not in assets and name not in known.assets:
+            everything.asset(name)
+        if name in assets and name not in code:
+            raise ConfigurationError(
+                "no Python function makes the asset, so that there is no code to write down",
+                remedy="leave it out",
+                asset=name,
+            )
+    return Present(code=code, named=wanted, where=_part(options), assets=assets)
+
+
+def _part(options: LocationOptions) -> str | None:
+    """What names a part of the code locations, if one is named."""
+    one = options.location or options.python_file or options.module_name
+    return one if one is None else repr(one)
+
+
+def _in_two(asset: str, one: str, other: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"code locations {one!r} and {other!r} both make the asset, by other code each, and a lock has room for one",
+        remedy=f"give one of them another key, or lock each by itself: -l {shlex.quote(one)} --lock-file FILE",
+        asset=asset,
+    )
+
+
+def _loaded(options: LocationOptions) -> tuple[Mapping[str, CodeLocation], CodeLocation]:
+    """All code locations by name, and together: one that does not load would look as if its assets were gone."""
+    from marigold_assets.loading import Loader
+    from marigold_assets.location import CodeLocation
+
+    loader = Loader(options)
+    found: dict[str, CodeLocation] = {}
+    count = 0
+    for name in loader.steps():
+        for why in loader.failed.values():
+            raise ConfigurationError(why, remedy="correct it, or look at others only: -l LOCATION")
+        found[name] = CodeLocation(loader.loaded[count:])
+        count = len(loader.loaded)
+    return found, CodeLocation(loader.loaded)
