@@ -36,6 +36,7 @@ __all__ = [
     "Proof",
     "carry_over",
     "compare",
+    "equivalent",
     "lock_of",
     "renewed",
 ]
@@ -149,6 +150,38 @@ class Finding:
             if names
         ]
         return ", ".join(said) or "the way in which its parts are used changed"
+
+
+def equivalent(lock: Lock, asset: str, a: str | None, b: str | None, *, with_accepted: bool = False) -> bool:
+    """Whether two codes of an asset were proven to make the same, be it by way of others.
+
+    Args:
+        lock: What is written down.
+        asset: The asset, as the lock names it.
+        a: The fingerprint of the one, as the ledger has it.
+        b: The fingerprint of the other.
+        with_accepted: Whether it also counts that somebody has said so.
+
+    Returns:
+        Whether a way leads from one to the other, and also if they are one; never of an unknown fingerprint.
+    """
+    if a is None or b is None:
+        return False
+    known = lock.assets.get(asset)
+    pairs = [] if known is None else [(one.before, one.after) for one in known.equivalent]
+    if known is not None and with_accepted:
+        pairs += [(one.before, one.after) for one in known.accepted]
+    return b in _joined_to(a, pairs)
+
+
+def _joined_to(one: str, pairs: Collection[tuple[str, str]]) -> frozenset[str]:
+    found, due = {one}, [one]
+    while due:
+        at = due.pop()
+        new = {other for pair in pairs if at in pair for other in pair} - found
+        found |= new
+        due += new
+    return frozenset(found)
 
 
 def lock_of(assets: Mapping[str, PresentCode]) -> Lock:
@@ -303,7 +336,8 @@ def _followed_by(before: LockedCode, now: PresentCode) -> LockedCode:
     if before.version is not None:
         earlier[before.version] = before.fingerprint
     earlier.pop(str(now.version), None)
-    return replace(_locked(now), earlier=earlier)
+    # What was proven of codes of another version still tells which of their partitions are alike.
+    return replace(_locked(now), earlier=earlier, equivalent=before.equivalent)
 
 
 def _shown(version: str | None) -> str:

@@ -59,7 +59,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalent:
-    """Two codes under one version that were proven to make the same.
+    """Two codes that went by one version and were proven to make the same.
 
     Attributes:
         before: The fingerprint of the one.
@@ -74,7 +74,7 @@ class Equivalent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedChange:
-    """Two codes under one version of which somebody says that they mean the same.
+    """Two codes that went by one version, of which somebody says that they mean the same.
 
     Attributes:
         before: The fingerprint of the one.
@@ -100,7 +100,7 @@ class LockedCode:
         fingerprint: See :mod:`marigold_assets.code.loaded`.
         parts: A digest of each part of it, by name.
         earlier: The versions that it has had before, with their last fingerprint.
-        equivalent: Changes under the present version that were proven to change nothing.
+        equivalent: Changes under one version, this or an earlier one, that were proven to change nothing.
         accepted: Changes under the present version that were accepted.
     """
 

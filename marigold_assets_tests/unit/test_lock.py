@@ -18,6 +18,7 @@ from marigold_assets.lock import (
     Proof,
     carry_over,
     compare,
+    equivalent,
     lock_of,
     renewed,
 )
@@ -225,3 +226,21 @@ def test_nothing_is_carried_over_to_another_version_or_from_nowhere():
         carry_over(before, "a", code("2", "b"), PROOF)
     with pytest.raises(ConfigurationError, match="asset 'b': the asset is not in the lock"):
         carry_over(before, "b", code("1", "b"), PROOF)
+
+
+def test_codes_are_equivalent_if_proofs_lead_from_one_to_the_other():
+    proven = tuple(Equivalent(before=a, after=b, proof=PROOF) for a, b in (("cf2:a", "cf2:b"), ("cf2:c", "cf2:b")))
+    said = AcceptedChange(before="cf2:c", after="cf2:d", by="Nadia", at=NOW, reason="a rename")
+    lock = Lock(assets={"sales": locked(equivalent=proven, accepted=(said,))})
+    assert equivalent(lock, "sales", "cf2:a", "cf2:c")
+    assert equivalent(lock, "sales", "cf2:x", "cf2:x")
+    assert not equivalent(lock, "sales", "cf2:a", "cf2:d")
+    assert equivalent(lock, "sales", "cf2:a", "cf2:d", with_accepted=True)
+    assert not equivalent(lock, "other", "cf2:a", "cf2:b")
+    assert not equivalent(lock, "sales", None, None)
+
+
+def test_what_was_proven_is_kept_when_the_version_changes():
+    proven = (Equivalent(before="cf2:z", after="cf2:a", proof=PROOF),)
+    after, _ = renewed(Lock(assets={"sales": locked(equivalent=proven)}), {"sales": code("2", "b")})
+    assert equivalent(after, "sales", "cf2:z", "cf2:a")
