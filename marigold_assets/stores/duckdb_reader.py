@@ -85,13 +85,13 @@ class DuckDBReader(PartitionStore, ABC):
         return query
 
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return None
         with self._session_for(table, None) as session:
             return session.table_columns(table)
 
     def row_count(self, table: TableName) -> int | None:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return None
         with self._session_for(table, None) as session:
             if session.table_columns(table) is None:
@@ -107,13 +107,13 @@ class DuckDBReader(PartitionStore, ABC):
         return next(iter(self._entries(ledger.NEWEST_OF_TABLE, [table.key])), None)
 
     def heads(self, table: TableName, keys: Sequence[str | None] | None = None) -> Mapping[str | None, LedgerEntry]:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return {}
         with self._opening.reading() as session:
             return ledger.heads(session.fenced, table, keys)
 
     def inputs(self, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
-        if not slices or not self._connector.path.exists():
+        if not slices or not self._connector.exists():
             return inputs.nothing(slices)
         with self._session_for(slices[0].table, slices) as session:
             has_ledger = session.has_fence or tables.exist(session.fenced)
@@ -127,7 +127,7 @@ class DuckDBReader(PartitionStore, ABC):
         return self._entries("swap_id = ?", [swap_id])
 
     def acceptances(self, table: TableName) -> tuple[Acceptance, ...]:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return ()
         with self._opening.reading() as session:
             return acceptances.of_table(session, table)
@@ -175,7 +175,7 @@ class DuckDBReader(PartitionStore, ABC):
         return reading.checked(known, table, wanted)
 
     def _entries(self, where: str, parameters: Sequence[Any]) -> tuple[LedgerEntry, ...]:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return ()
         with self._opening.reading() as session:
             return ledger.entries(session.fenced, where, parameters)
