@@ -129,8 +129,12 @@ def event_storage(home: Path) -> EventLogStorage[Any] | None:
         The event log; ``None`` where nothing was ever logged, of which Dagster would make one.
     """
     found = InstanceRef.from_dir(str(home))
-    data = found.event_storage_data
-    if data.class_name == _SQLITE and not Path(str(data.config_dict["base_dir"]), _SQLITE_INDEX).exists():
+    data: Any = found.event_storage_data
+    if (
+        data is not None
+        and data.class_name == _SQLITE
+        and not Path(str(data.config_dict["base_dir"]), _SQLITE_INDEX).exists()
+    ):
         return None
     return cast("EventLogStorage[Any]", found.event_storage)
 
@@ -187,14 +191,15 @@ def _told_in_sql(storage: Any, key: dg.AssetKey, runs: Mapping[str, str], name: 
     from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Logs  # noqa: PLC0415 - see above
     from dagster._core.storage.sqlalchemy_compat import db_select  # noqa: PLC0415
 
-    newest = storage._latest_event_ids_by_partition_subquery(key, [DagsterEventType.ASSET_MATERIALIZATION])  # noqa: SLF001
+    newest = storage._latest_event_ids_by_partition_subquery(key, [DagsterEventType.ASSET_MATERIALIZATION])
     with storage.index_connection() as connection:
         which = db_select([newest.c.partition, Logs.c.id, Logs.c.run_id]).select_from(
             newest.join(Logs, Logs.c.id == newest.c.id)
         )
         rows = connection.execute(which).fetchall()
         partition_of = {row[1]: row[0] for row in rows if row[0] in runs and runs[row[0]] != row[2]}
-        found, wanted = {}, list(partition_of)
+        found: dict[str, str] = {}
+        wanted = list(partition_of)
         for start in range(0, len(wanted), _PAGE):
             page = db_select([Logs.c.id, Logs.c.event]).where(Logs.c.id.in_(wanted[start : start + _PAGE]))
             for number, text in connection.execute(page).fetchall():

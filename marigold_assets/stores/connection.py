@@ -300,7 +300,9 @@ class Connector:
         if number in {errno.EACCES, errno.EPERM, errno.EROFS} or re.search(
             r"permission denied|read-only|read only", text, re.IGNORECASE
         ):
-            if not os.access(self.path.parent, os.X_OK) or (os.path.lexists(self.path) and not os.access(self.path, os.R_OK)):
+            if not os.access(self.path.parent, os.X_OK) or (
+                os.path.lexists(self.path) and not os.access(self.path, os.R_OK)
+            ):
                 return "cannot be opened: this process may not read it", "grant access to the file and its folder"
             return (
                 "cannot be written: it is read-only for this process",

@@ -107,6 +107,10 @@ class DuckDBReader(PartitionStore, ABC):
     def newest(self, table: TableName) -> LedgerEntry | None:
         return next(iter(self._entries(ledger.NEWEST_OF_TABLE, [table.key])), None)
 
+    def table_of(self, owner: str) -> TableName | None:
+        """The table that an asset was last swapped into, also by a former key; ``None`` if it never was."""
+        return next((entry.table for entry in self._entries(ledger.NEWEST_OF_OWNER, [owner])), None)
+
     def heads(self, table: TableName, keys: Sequence[str | None] | None = None) -> Mapping[str | None, LedgerEntry]:
         if not self._connector.exists():
             return {}

@@ -64,7 +64,8 @@ def versions_query(
     every = f"{prefix}row.*" if is_numbered else f"{prefix}row.* EXCLUDE ({number})"
     text = (
         f"SELECT {every}, {told}\nFROM {source} AS {prefix}row\n"
-        f"LEFT JOIN (SELECT number, max({heads_now}.position) AS position FROM ({' UNION ALL '.join(parts)}) AS placed\n"
+        f"LEFT JOIN (SELECT number, max({heads_now}.position) AS position"
+        f" FROM ({' UNION ALL '.join(parts)}) AS placed\n"
         f"JOIN (SELECT partition_key, max(position) AS position FROM {marigold}.ledger"
         f" WHERE table_key = {sql.string(table.key)} GROUP BY partition_key) AS {heads_now}"
         f" ON {heads_now}.partition_key IS NOT DISTINCT FROM placed.partition_key GROUP BY number)"

@@ -31,6 +31,8 @@ FORMAT = 3
 def accepted_of(built: str, acceptances: str) -> str:
     """What is joined to a ledger entry for the acceptance that holds of it, as ``accepted``, if one does.
 
+    Where codes of one version are accepted one by one, it has to be that very code.
+
     Args:
         built: The alias of the ledger.
         acceptances: The table of acceptances, rendered.
@@ -39,8 +41,9 @@ def accepted_of(built: str, acceptances: str) -> str:
     ON accepted.table_key = {built}.table_key
     AND accepted.partition_key IS NOT DISTINCT FROM {built}.partition_key
     AND accepted.code_version IS NOT DISTINCT FROM {built}.code_version
-    AND accepted.code_fingerprint IS NOT DISTINCT FROM
-        CASE WHEN {built}.code_version IS NULL THEN {built}.code_fingerprint END
+    AND accepted.code_fingerprint IS NOT DISTINCT FROM CASE WHEN {built}.code_version IS NULL
+        OR ({built}.table_key, {built}.code_version, {built}.code_fingerprint)
+            IN (SELECT (table_key, code_version, code_fingerprint) FROM {acceptances}) THEN {built}.code_fingerprint END
     AND accepted.config_hash IS NOT DISTINCT FROM {built}.config_hash
     AND (accepted.until IS NULL OR accepted.until > now())
     AND accepted.position IN (SELECT max(position) FROM {acceptances}
@@ -54,7 +57,7 @@ CREATE TABLE {FENCE_SCHEMA}.acceptances (
     accepted_by VARCHAR NOT NULL, accepted_at TIMESTAMPTZ NOT NULL, reason VARCHAR NOT NULL, until TIMESTAMPTZ);
 """
 # Tables without their schema: a view finds them in its own, whatever the file is called where it is opened or attached.
-# Texts as bytes, in which letters differ whatever the collation. Only entries that cross others are compared one by one.
+# Texts as bytes, in which letters differ whatever the collation. Only entries that cross others are compared.
 _VERSIONS = f"""
 CREATE OR REPLACE VIEW {FENCE_SCHEMA}.versions AS
 WITH heads AS (
