@@ -5,6 +5,8 @@ As :mod:`marigold_assets.dagster_internals` for what is done within them, and wi
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -120,12 +122,96 @@ def environment_file(folder: Path) -> Mapping[str, str]:
     return get_env_var_dict(str(folder))
 
 
-def event_storage(home: Path) -> EventLogStorage[Any]:
-    """The event log of the instance of a folder, without the rest of it, which takes longer to open."""
-    return cast("EventLogStorage[Any]", InstanceRef.from_dir(str(home)).event_storage)
+def event_storage(home: Path) -> EventLogStorage[Any] | None:
+    """The event log of the instance of a folder, without the rest of it, which takes longer to open.
+
+    Returns:
+        The event log; ``None`` where nothing was ever logged, of which Dagster would make one.
+    """
+    found = InstanceRef.from_dir(str(home))
+    data: Any = found.event_storage_data
+    if (
+        data is not None
+        and data.class_name == _SQLITE
+        and not Path(str(data.config_dict["base_dir"]), _SQLITE_INDEX).exists()
+    ):
+        return None
+    return cast("EventLogStorage[Any]", found.event_storage)
+
+
+_SQLITE, _SQLITE_INDEX = "SqliteEventLogStorage", "index.db"
+_PAGE = 500
 
 
 def latest_tags(storage: EventLogStorage[Any], key: dg.AssetKey, tag: str) -> Mapping[str, str]:
     """The value of a tag of the newest materialization of every partition of an asset that has one."""
     found = storage.get_latest_tags_by_partition(key, DagsterEventType.ASSET_MATERIALIZATION, [tag])
     return {partition: tags[tag] for partition, tags in found.items() if tag in tags}
+
+
+def told_by_others(
+    storage: EventLogStorage[Any], key: dg.AssetKey, runs: Mapping[str, str], name: str
+) -> Mapping[str, str]:
+    """What the newest materializations say under a name, as a tag or else as text metadata, of runs not expected.
+
+    Dagster tells tags of its choice alone in bulk, and takes seconds to read thousands of events; so the runs are
+    compared first, and of the events left their text is searched.
+
+    Args:
+        storage: The event log.
+        key: The asset.
+        runs: By partition, the run that is expected to have logged its newest materialization.
+        name: The name of the tag or of the metadata.
+
+    Returns:
+        The values, by partition, of those that have one.
+    """
+    from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage  # noqa: PLC0415 - see above
+
+    inner = getattr(getattr(storage, "_storage", None), "event_log_storage", storage)  # of one kind for all storages
+    if isinstance(inner, SqlEventLogStorage):
+        return _told_in_sql(inner, key, runs, name)
+    ids = storage.get_latest_storage_id_by_partition(key, DagsterEventType.ASSET_MATERIALIZATION)
+    wanted = [number for partition, number in ids.items() if partition in runs]
+    found: dict[str, str] = {}
+    for start in range(0, len(wanted), _PAGE):
+        page = dg.EventRecordsFilter(
+            event_type=DagsterEventType.ASSET_MATERIALIZATION, asset_key=key, storage_ids=wanted[start : start + _PAGE]
+        )
+        for record in storage.get_event_records(page):
+            event = record.asset_materialization
+            if event is None or event.partition is None or record.run_id == runs.get(event.partition):
+                continue
+            value = (event.tags or {}).get(name) or getattr(event.metadata.get(name), "text", None)
+            found |= {} if value is None else {event.partition: value}
+    return found
+
+
+def _told_in_sql(storage: Any, key: dg.AssetKey, runs: Mapping[str, str], name: str) -> dict[str, str]:
+    from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Logs  # noqa: PLC0415 - see above
+    from dagster._core.storage.sqlalchemy_compat import db_select  # noqa: PLC0415
+
+    newest = storage._latest_event_ids_by_partition_subquery(key, [DagsterEventType.ASSET_MATERIALIZATION])
+    with storage.index_connection() as connection:
+        which = db_select([newest.c.partition, Logs.c.id, Logs.c.run_id]).select_from(
+            newest.join(Logs, Logs.c.id == newest.c.id)
+        )
+        rows = connection.execute(which).fetchall()
+        partition_of = {row[1]: row[0] for row in rows if row[0] in runs and runs[row[0]] != row[2]}
+        found: dict[str, str] = {}
+        wanted = list(partition_of)
+        for start in range(0, len(wanted), _PAGE):
+            page = db_select([Logs.c.id, Logs.c.event]).where(Logs.c.id.in_(wanted[start : start + _PAGE]))
+            for number, text in connection.execute(page).fetchall():
+                value = _said(text, name)
+                found |= {} if value is None else {partition_of[number]: value}
+    return found
+
+
+def _said(event: str, name: str) -> str | None:
+    """What the text of an event says under a name; its tags stand at its end."""
+    quoted = re.escape(json.dumps(name))
+    tags = re.findall(rf'{quoted}: ("[^"\\]*")', event)
+    texts = re.findall(rf'"text": ("[^"\\]*")\}}, "label": {quoted}', event)
+    told = tags or texts
+    return str(json.loads(told[-1])) if told else None

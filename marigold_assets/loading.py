@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -137,7 +138,7 @@ class Loader:
                 found = dagster_loading.load_repositories(origin, self._working_directory)
         except MarigoldError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # code may end the process, which would tell of what was found
             raise _not_loaded(name, origin, folder, error) from error
         arguments = _arguments(origin)
         self.loaded += [Loaded(repository=one, arguments=arguments) for one in found]
@@ -217,7 +218,7 @@ def _arguments(origin: Origin) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _not_loaded(name: str, origin: Origin, folder: str, error: Exception) -> ConfigurationError:
+def _not_loaded(name: str, origin: Origin, folder: str, error: BaseException) -> ConfigurationError:
     """The error for code that does not load: what the code has raised, and where, without the way to it."""
     cause: BaseException = error
     while cause.__cause__ is not None:
@@ -228,12 +229,25 @@ def _not_loaded(name: str, origin: Origin, folder: str, error: Exception) -> Con
     place = _place_of(cause, folder)
     remedy = f"correct the code, or {_ANOTHER}"
     if isinstance(cause, ModuleNotFoundError):
-        remedy = f"correct the name, install it, or say where it is: -d DIRECTORY (imports start at {folder})"
+        where = _holding(str(cause.name).partition(".")[0], origin) or "DIRECTORY"
+        remedy = f"correct the name, install it, or say where it is: -d {where} (imports start at {folder})"
     return ConfigurationError(
         f"code location {name!r} does not load: {type(cause).__name__}: {_first_line(cause)}",
         remedy=remedy,
         detail=None if place is None else f"Raised at {place}",
     )
+
+
+def _holding(module: str, origin: Origin) -> str | None:
+    """The folder of the file that is loaded, or one above, that has a module."""
+    if origin.python_file is None:
+        return None
+    found = (
+        one
+        for one in Path(origin.python_file).absolute().parents
+        if (one / f"{module}.py").is_file() or (one / module).is_dir()
+    )
+    return next((shlex.quote(str(one)) for one in found), None)
 
 
 def _place_of(error: BaseException, folder: str) -> str | None:

@@ -144,7 +144,7 @@ class LocatedAsset:
             StoreUnavailableError: It does not.
         """
         connector = self.store.connector
-        if not connector.path.exists():
+        if not connector.exists():
             raise StoreUnavailableError(
                 f"the database {connector.secrets.database} does not exist",
                 remedy="materialize the asset first, or correct the path of the database: a relative one depends on"

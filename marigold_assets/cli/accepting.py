@@ -13,9 +13,9 @@ from marigold_assets.cli.who import user
 from marigold_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from marigold_assets.cli.survey import Key
+    from marigold_assets.cli.agreement import Key
     from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions
-    from marigold_assets.model import Acceptance, LedgerEntry
+    from marigold_assets.model import Acceptance, Definition, LedgerEntry
 
 _BETWEEN = "..."
 _MOST_NAMED = 5
@@ -51,10 +51,12 @@ def accept(
     afterwards is not accepted by it.
     """
     from marigold_assets.location import load
-    from marigold_assets.model import Acceptance, Definition
+    from marigold_assets.model import Acceptance
 
     now = datetime.now(UTC)
-    if bool(ranges or single) == all_odd:
+    if all_odd and (ranges or single):
+        raise click.UsageError("Name the partitions, or give --all-odd: only one of them.")
+    if not (ranges or single or all_odd):
         raise click.UsageError("Name the partitions: --range FIRST...LAST, --partition KEY, or --all-odd.")
     if withdraw and (all_odd or until is not None):
         raise click.UsageError("--withdraw goes with --range or --partition, and ends at once.")
@@ -73,7 +75,7 @@ def accept(
             table=found.table,
             owner=found.owner,
             partition_key=key,
-            definition=Definition.of(chosen.heads[key]),
+            definition=chosen.definition_of(key),
             accepted_by=who,
             accepted_at=now,
             reason=why,
@@ -95,7 +97,8 @@ class _Choice:
     """
 
     def __init__(self, location: CodeLocation, asset: LocatedAsset, now: datetime) -> None:
-        from marigold_assets.cli.gathering import event_log, keys_of
+        from marigold_assets.cli.gathering import gather
+        from marigold_assets.cli.survey import mixture_of, retired
 
         if asset.partitions_def is None:
             raise ConfigurationError(
@@ -103,26 +106,22 @@ class _Choice:
                 remedy="accept partitions of an asset that has some",
                 asset=asset.owner,
             )
-        asset.refuse_missing_database()
-        self._location, self._asset, self._now = location, asset, now
-        self.heads: Mapping[Key, LedgerEntry] = asset.store.heads(asset.table)
-        self.keys: Sequence[Key] = keys_of(asset, self.heads, event_log())
-        self._places = {key: place for place, key in enumerate(self.keys)}
+        self._asset, self._now = asset, now
+        self._evidence = gather(location, asset)
+        self._mixture = mixture_of(self._evidence, now, with_retired=True)
+        self.heads: Mapping[Key, LedgerEntry] = self._evidence.heads
+        self.keys: Sequence[Key] = self._evidence.keys
+        # What the asset does not have any more still has rows, and can be accepted as well.
+        self._all: Sequence[Key] = [*self.keys, *retired(self.keys, self.heads)]
+        self._places = {key: place for place, key in enumerate(self._all)}
+
+    def definition_of(self, key: Key) -> Definition:
+        """Under which definition a partition was built."""
+        return self._mixture.definition_of(self.heads[key])
 
     def odd(self) -> list[Key]:
         """Those under another definition than they should, and not accepted yet."""
-        from marigold_assets import mixtures
-        from marigold_assets.cli.gathering import changes_of
-
-        found = mixtures.mixture(
-            self.keys,
-            self.heads,
-            present=self._asset.code,
-            now=self._now,
-            acceptances=self._asset.store.acceptances(self._asset.table),
-            changes=changes_of(self._asset),
-        )
-        return [key for stretch in found.odd for key in stretch.keys]
+        return [key for stretch in self._mixture.odd for key in stretch.keys]
 
     def named(self, ranges: Sequence[str], single: Sequence[str]) -> list[Key]:
         """Those that are named.
@@ -133,8 +132,8 @@ class _Choice:
         wanted: dict[Key, None] = {}
         for text in ranges:
             first, last = self._ends(text)
-            wanted |= dict.fromkeys(self.keys[first : last + 1])
-        wanted |= dict.fromkeys(self.keys[self._place(key)] for key in single)
+            wanted |= dict.fromkeys(self._all[first : last + 1])
+        wanted |= dict.fromkeys(self._all[self._place(key)] for key in single)
         if missing := [key for key in wanted if key not in self.heads]:
             raise ConfigurationError(
                 f"{len(missing)} of these partitions were never built: {_named(missing)}",
@@ -151,7 +150,8 @@ class _Choice:
         """
         from marigold_assets.cli.survey import accepted_by
 
-        standing = accepted_by(self._asset.store.acceptances(self._asset.table), self.heads, self._now)
+        given = self._asset.store.acceptances(self._asset.table)
+        standing = accepted_by(given, self.heads, self._now, self._mixture.definition_of)
         if missing := [key for key in keys if key not in standing]:
             raise ConfigurationError(
                 f"{len(missing)} of these partitions are not accepted: {_named(missing)}",
@@ -170,7 +170,13 @@ class _Choice:
         if first > last:
             raise ConfigurationError(
                 f"the range {text!r} ends before it begins",
-                remedy=f"turn it round: {self.keys[last]}{_BETWEEN}{self.keys[first]}",
+                remedy=f"turn it round: {self._all[last]}{_BETWEEN}{self._all[first]}",
+                asset=self._asset.owner,
+            )
+        if first < len(self.keys) <= last:
+            raise ConfigurationError(
+                f"the range {text!r} leads from partitions of the asset to one that it does not have any more",
+                remedy="name those that it does not have any more by themselves: --partition KEY",
                 asset=self._asset.owner,
             )
         return first, last

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from marigold_assets.cli.survey import CodeStale, Key, Survey, Written, consecutive
+from marigold_assets.cli.agreement import Key
+from marigold_assets.cli.survey import CodeStale, Survey, Written, consecutive
 from marigold_assets.content import ContentChange
 from marigold_assets.mixtures import Mixture
 from marigold_assets.model import Acceptance, Definition, Place
@@ -18,8 +20,9 @@ FORMAT = 1
 
 
 def dumps(found: Mapping[str, Any]) -> str:
-    """Some JSON, for people and programs."""
-    return json.dumps({"format": FORMAT, **found}, indent=2, ensure_ascii=False)
+    """Some JSON, for people and programs; escaped where the output could not carry it."""
+    is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    return json.dumps({"format": FORMAT, **found}, indent=2, ensure_ascii=not is_unicode)
 
 
 def of_survey(report: Survey) -> dict[str, Any]:
@@ -38,13 +41,22 @@ def of_survey(report: Survey) -> dict[str, Any]:
             "retired": sum(len(one.keys) for one in report.retired),
         },
         "rows": report.row_count,
+        "table_rows": {
+            "stored": report.table.stored,
+            "ledger": report.table.least,
+            "ledger_with_retired": report.table.most,
+            "agrees": report.table.agrees,
+        },
         "stretches": [_written(one) for one in report.written],
         "retired": [_written(one) for one in report.retired],
         "code_stale": [_code_stale(one) for one in report.code_stale],
         "other_code_same_version": _runs(report.other_code, evidence.keys),
         "code_unknown": _runs(report.code_unknown, evidence.keys),
         "stale": [_stale(one) for one in report.stale],
-        "unknown_inputs": [{"asset": owner, "reason": why} for owner, why in evidence.unknown.items()],
+        "unknown_inputs": [
+            {"asset": owner, "reason": why, "was_recorded": owner in report.unjudged}
+            for owner, why in evidence.unknown.items()
+        ],
         "unrecorded_inputs": _runs(report.unrecorded, evidence.keys),
         "event_log": _event_log(report),
         "mixture": _mixture(report.mixture),
@@ -149,10 +161,12 @@ def _event_log(report: Survey) -> dict[str, Any]:
         return {"compared": False, "reason": report.evidence.no_events}
     return {
         "compared": True,
+        "home": report.evidence.home,
         "reason": None,
         "event_missing": _runs(found.event_missing, keys),
         "ledger_missing": _runs(found.ledger_missing, keys),
         "differing": _runs(found.differing, keys),
+        "other_swap": _runs(found.other_swap, keys),
         "unknown": _runs(found.unknown, keys),
     }
 
@@ -180,4 +194,5 @@ def _content(one: ContentChange) -> dict[str, Any]:
         "partitions": one.partitions,
         "columns": dict(sorted(one.columns.items())),
         "moved": one.moved,
+        "row_counts": one.row_counts,
     }

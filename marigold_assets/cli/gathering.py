@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from marigold_assets import dagster_loading, partitions
-from marigold_assets.cli.survey import Events, Evidence, Key, is_mixed
+from marigold_assets import dagster_loading, partitions, report
+from marigold_assets.cli.agreement import Events, Key
+from marigold_assets.cli.lock import default_file
+from marigold_assets.cli.survey import Evidence, is_mixed
 from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
+from marigold_assets.lock import equivalent
+from marigold_assets.lock_file import Lock
 from marigold_assets.mixtures import Changes
 from marigold_assets.model import LedgerEntry, Place
 
@@ -20,8 +25,8 @@ _DATA_VERSION = "dagster/data_version"
 _NO_HOME = "DAGSTER_HOME is not set, so there is no event log to compare with"
 
 
-def event_log() -> Any:
-    """The event log of the instance that DAGSTER_HOME names; ``None`` if it names none.
+def instance_home() -> Path | None:
+    """The folder of the Dagster instance that DAGSTER_HOME names; ``None`` if it names none.
 
     Raises:
         ConfigurationError: DAGSTER_HOME is no folder.
@@ -29,13 +34,27 @@ def event_log() -> Any:
     home = os.environ.get("DAGSTER_HOME")
     if not home:
         return None
-    if not Path(home).is_absolute() or not Path(home).is_dir():
+    if not Path(home).is_absolute() or not _is_folder(home):
         what = "no folder" if Path(home).is_absolute() else "no absolute path"
         raise ConfigurationError(
             f"DAGSTER_HOME is {home!r}, which is {what}",
             remedy="set it to the folder of the Dagster instance, or unset it: then the event log is not compared",
         )
-    return dagster_loading.event_storage(Path(home))
+    return Path(home)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - pathlib's own raises where it is not allowed to look
+
+
+def event_log() -> Any:
+    """The event log of the instance that DAGSTER_HOME names; ``None`` if it names none, or nothing was logged there.
+
+    Raises:
+        ConfigurationError: DAGSTER_HOME is no folder.
+    """
+    home = instance_home()
+    return None if home is None else dagster_loading.event_storage(home)
 
 
 def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] = ()) -> Evidence:
@@ -51,28 +70,34 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] =
         StoreUnavailableError: There is no database.
         StoreBusyError: Another process holds it.
     """
-    storage = event_log()
+    home, storage = instance_home(), event_log()
     asset.refuse_missing_database()
     heads = asset.store.heads(asset.table)
     keys, notes = _keys(asset, heads, storage)
-    related, unknown = _related(location, asset, heads)
+    related = _Related(location, asset, heads)
     differs = any(not asset.code.has_built(entry) for entry in heads.values())
+    is_of_several = is_mixed(list(heads), heads)
+    same_code, unreadable = _same_code(asset, heads)
     return Evidence(
         owner=asset.owner,
         table=asset.table,
         keys=keys,
         heads=heads,
-        history=asset.store.ledger(asset.table) if is_mixed(keys, heads) else (),
-        related=related,
-        unknown=unknown,
+        history=asset.store.ledger(asset.table) if is_of_several else (),
+        related=related.heads,
+        unknown=related.unknown,
         reads=any(one.asset_key != asset.key for one in asset.spec.deps),
-        acceptances=asset.store.acceptances(asset.table) if differs or is_mixed(keys, heads) else (),
+        acceptances=asset.store.acceptances(asset.table) if differs or is_of_several else (),
         present=asset.code,
         changes=changes_of(asset),
         impure=partitions.impure_columns(asset.spec.metadata, Where(asset=asset.owner)),
-        events=None if storage is None else _events(storage, asset),
-        no_events=_NO_HOME if storage is None else None,
-        notes=notes,
+        events=None if home is None else _events(storage, asset, heads),
+        no_events=_NO_HOME if home is None else None,
+        home=None if home is None else str(home),
+        stored_rows=asset.store.row_count(asset.table),
+        renamed=related.renamed,
+        same_code=same_code,
+        notes=(*notes, *unreadable),
         options=options,
         arguments=asset.arguments,
         takes_ranges=asset.takes_ranges,
@@ -104,44 +129,99 @@ def _keys(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -
         return asset.partition_keys(instance), ()
 
 
-def _related(
-    location: CodeLocation, asset: LocatedAsset, heads: Mapping[Key, LedgerEntry]
-) -> tuple[dict[Place, LedgerEntry], dict[str, str]]:
-    """The heads of an asset and of everything that it was built from, at any depth, and of what nothing is known."""
-    related: dict[Place, LedgerEntry] = {}
-    unknown: dict[str, str] = {}
-    due: list[tuple[str, Mapping[Key, LedgerEntry]]] = [(asset.owner, heads)]
-    seen = {asset.owner}
-    while due:
-        owner, found = due.pop()
-        related |= {(owner, key): entry for key, entry in found.items()}
-        read = {one.owner for entry in found.values() for one in entry.provenance.inputs}
-        for name in sorted(read - seen):
-            seen.add(name)
+class _Related:
+    """The heads of an asset and of everything that it was built from, at any depth.
+
+    Attributes:
+        heads: The heads, under every key that the ledger has of their asset.
+        unknown: Owners of inputs of which nothing is known, with the reason.
+        renamed: Former keys of assets, with what they are called now.
+    """
+
+    def __init__(self, location: CodeLocation, asset: LocatedAsset, heads: Mapping[Key, LedgerEntry]) -> None:
+        self._location, self._asset = location, asset
+        self._former = _former_keys(location)
+        self.heads: dict[Place, LedgerEntry] = {}
+        self.unknown: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}
+        due: list[tuple[str, Mapping[Key, LedgerEntry]]] = [(asset.owner, heads)]
+        seen = {asset.owner}
+        while due:
+            owner, found = due.pop()
+            self.heads |= {(owner, key): entry for key, entry in found.items()}
+            read = {one.owner for entry in found.values() for one in entry.provenance.inputs}
+            for name in sorted(read - seen):
+                seen.add(name)
+                try:
+                    due.append((name, self._heads_of(name)))
+                except MarigoldError as error:
+                    self.unknown[name] = error.problem
+
+    def _heads_of(self, owner: str) -> Mapping[Key, LedgerEntry]:
+        """The heads of an asset, by its present key, by a former one, or by what the ledger alone has of it."""
+        now = self._former.get(owner, owner) if owner not in self._location.assets else owner
+        if now in self._location.assets:
+            asset = self._location.assets[now]
             try:
-                due.append((name, _heads_of(location, name)))
+                asset.refuse_missing_database()
+                if found := asset.store.heads(asset.table):
+                    self.renamed |= {} if now == owner else {owner: now}
+                    return found
+                problem = "its ledger is empty"
             except MarigoldError as error:
-                unknown[name] = error.problem
-    return related, unknown
+                problem = error.problem
+        else:
+            problem = "the code location does not have it"
+        table = self._asset.store.table_of(owner)
+        if table is None:
+            raise ConfigurationError(problem, remedy="materialize it, or name the code location that has it")
+        return self._asset.store.heads(table)
 
 
-def _heads_of(location: CodeLocation, owner: str) -> Mapping[Key, LedgerEntry]:
-    if owner not in location.assets:
-        raise ConfigurationError("the code location does not have it", remedy="name the code location that has it")
-    asset = location.assets[owner]
-    asset.refuse_missing_database()
-    found = asset.store.heads(asset.table)
-    if not found:
-        raise ConfigurationError("its ledger is empty", remedy="materialize it")
-    return found
+def _former_keys(location: CodeLocation) -> dict[str, str]:
+    """By former key of an asset, what it is called now; of those that several assets claim, nothing."""
+    found: dict[str, list[str]] = {}
+    for owner, asset in location.assets.items():
+        if partitions.RENAMED_FROM in asset.spec.metadata:
+            with suppress(MarigoldError):  # or a mistake in any asset would be one in all reports
+                for former in partitions.swap_options(asset.spec.metadata, Where(asset=owner)).renamed_from:
+                    found.setdefault(former, []).append(owner)
+    return {former: owners[0] for former, owners in found.items() if len(owners) == 1}
 
 
-def _events(storage: Any, asset: LocatedAsset) -> Events:
+def _same_code(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Which recorded fingerprints the lock file says make the same as the present code, and a note if it cannot."""
+    present = asset.code_fingerprint
+    recorded = {entry.provenance.code_fingerprint for entry in heads.values()} - {None, present}
+    if present is None or not recorded or not (path := default_file(Path.cwd())).is_file():
+        return frozenset(), ()
+    try:
+        known = Lock.load(path)
+    except ConfigurationError as error:
+        return frozenset(), (f"{path.name} is not looked at: {error.problem}",)
+    same = {one for one in recorded if one and equivalent(known, asset.owner, one, present, with_accepted=True)}
+    return frozenset(same), ()
+
+
+def _events(storage: Any, asset: LocatedAsset, heads: Mapping[Key, LedgerEntry]) -> Events:
+    if storage is None:
+        return Events(materialized=frozenset(), data_versions={})
     if asset.partitions_def is None:
         return _whole_event(storage, asset.key)
     found = dagster_loading.latest_tags(storage, asset.key, _DATA_VERSION)
     versions: dict[Key, str] = {key: version for key, version in found.items()}  # noqa: C416 - of a wider type
-    return Events(materialized=frozenset(storage.get_materialized_partitions(asset.key)), data_versions=versions)
+    # Of other content, another swap is a matter of course.
+    runs = {
+        key: entry.run_id
+        for key, entry in heads.items()
+        if key is not None and found.get(key, entry.content_hash) == entry.content_hash
+    }
+    swaps: dict[Key, str] = dict(dagster_loading.told_by_others(storage, asset.key, runs, report.SWAP_ID).items())
+    return Events(
+        materialized=frozenset(storage.get_materialized_partitions(asset.key)),
+        data_versions=versions,
+        swap_ids=swaps,
+    )
 
 
 def _whole_event(storage: Any, key: dg.AssetKey) -> Events:
@@ -149,5 +229,10 @@ def _whole_event(storage: Any, key: dg.AssetKey) -> Events:
     event = None if entry is None else entry.asset_materialization
     if event is None:
         return Events(materialized=frozenset(), data_versions={})
-    told = (event.tags or {}).get(_DATA_VERSION)
-    return Events(materialized=frozenset([None]), data_versions={} if told is None else {None: told})
+    tags = event.tags or {}
+    swap_id = tags.get(report.SWAP_ID) or getattr(event.metadata.get(report.SWAP_ID), "text", None)
+    return Events(
+        materialized=frozenset([None]),
+        data_versions={None: tags[_DATA_VERSION]} if _DATA_VERSION in tags else {},
+        swap_ids={} if swap_id is None else {None: swap_id},
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, ClassVar
 
 import click
@@ -36,6 +38,7 @@ class LazyGroup(click.Group):
 
 class _Marigold(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
+        _print_whatever_is_to_be_printed()
         with explained():
             return super().invoke(ctx)
 
@@ -43,6 +46,13 @@ class _Marigold(LazyGroup):
         "versions": ("marigold_assets.cli.versions:versions", "Which code built which partition; accept, lock, prove."),
         "purity": ("marigold_assets.cli.purity:purity", "Whether an asset depends on nothing but its partition."),
     }
+
+
+def _print_whatever_is_to_be_printed() -> None:
+    """Where the output cannot carry a letter, its code is printed: half a report would be none."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @click.group("marigold", cls=_Marigold, context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import TextIO
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from marigold_assets.cli.survey import Disagreement, Evidence, Key, Survey, Written, consecutive, runs_of, stale_alike
+from marigold_assets.cli.agreement import Disagreement, Key
+from marigold_assets.cli.columns import counted, moment, plain, shown, tabulated
+from marigold_assets.cli.survey import Evidence, Survey, Written, consecutive, runs_of, stale_alike
 from marigold_assets.content import ContentChange
 from marigold_assets.model import Acceptance, Place
 from marigold_assets.uniformity import rebuild_command
@@ -22,24 +21,20 @@ from marigold_assets.versions import Stale
 MOST = 20
 """Lines of a kind that are shown unless all are wanted."""
 _WIDE = 10_000  # of a file or a pipe: nothing is cut and nothing is wrapped there
-_SHORT_ID = 8
-_SHOWN_IDS = 2
-_WHOLE = "(whole table)"
+_MOST_COMMANDS = 5
 
 
 def console(file: TextIO | None = None) -> Console:
-    """Where a report goes: coloured and wrapped on a terminal, and as it is into everything else."""
-    made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    """Where a report goes: coloured on a terminal, and as it is into everything else."""
+    made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not made.is_terminal:
         made.width = _WIDE
     return made
 
 
-def shown(key: Key) -> str:
-    """A partition key on one line, whatever it holds."""
-    if key is None:
-        return _WHOLE
-    return key if key.isprintable() and key.strip() == key and key else repr(key)
+def dots(to: Console) -> str:
+    """What stands for more of the same, in letters that the output can carry."""
+    return "…" if to.encoding.startswith("utf") else "..."
 
 
 def shown_range(keys: Sequence[Key]) -> str:
@@ -49,20 +44,10 @@ def shown_range(keys: Sequence[Key]) -> str:
     return f"{shown(keys[0])} to {shown(keys[-1])} ({counted(len(keys))})"
 
 
-def counted(number: int, what: str = "partition") -> str:
-    """So many of something."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def moment(when: datetime | None) -> str:
-    """A time in UTC, to the second."""
-    return "" if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def words(one: Acceptance) -> str:
     """By whom, why and until when something is accepted."""
     until = "" if one.until is None else f", until {moment(one.until)} UTC"
-    return f"by {_plain(one.accepted_by)}{until}: {_plain(one.reason)}"
+    return f"by {plain(one.accepted_by)}{until}: {plain(one.reason)}"
 
 
 def rebuild(evidence: Evidence, keys: Sequence[Key]) -> str:
@@ -98,15 +83,21 @@ def render_acceptances(
         to.print(Text(f"Nothing to accept: no partition of {owner} is odd."))
         return
     verb = "Accepted no longer" if withdrawn else "Accepted"
-    to.print(Text(f"{verb}: {counted(len(recorded))} of {owner}", overflow="fold"))
+    to.print(Text(f"{verb}: {counted(len(recorded))} of {owner}", overflow="ignore", no_wrap=True))
     definition = {one.partition_key: one.definition for one in recorded}
     for run in consecutive(definition, keys):
         for part in runs_of(run, definition.__getitem__):
-            to.print(Text(f"  {shown_range(part)}: {_plain(str(definition[part[0]]))}", overflow="fold"))
+            to.print(Text(f"  {shown_range(part)}: {plain(str(definition[part[0]]))}", overflow="ignore", no_wrap=True))
     first = recorded[0]
-    to.print(Text(f"By {_plain(first.accepted_by)}, for: {_plain(first.reason)}", overflow="fold"))
+    to.print(Text(f"By {plain(first.accepted_by)}, for: {plain(first.reason)}", overflow="ignore", no_wrap=True))
     if first.until is not None and not withdrawn:
-        to.print(Text(f"Until {moment(first.until)} UTC; from then on they are accepted no longer.", overflow="fold"))
+        to.print(
+            Text(
+                f"Until {moment(first.until)} UTC; from then on they are accepted no longer.",
+                overflow="ignore",
+                no_wrap=True,
+            )
+        )
 
 
 class _Page:
@@ -118,6 +109,7 @@ class _Page:
         self._table("Built under", self._report.written)
         if self._report.retired:
             self._table("No longer partitions of the asset", self._report.retired)
+        self._rows()
         self._mixture()
         self._code()
         self._inputs()
@@ -126,11 +118,11 @@ class _Page:
             self._line(f"Note: {note}.")
 
     def _line(self, text: str = "", style: str = "") -> None:
-        self._to.print(Text(text, style=style, overflow="fold"))
+        self._to.print(Text(text, style=style, overflow="ignore", no_wrap=True))
 
     def _section(self, title: str, verdict: str, *, is_well: bool) -> None:
         self._line()
-        line = Text(f"{title}: ", style="bold", overflow="fold")
+        line = Text(f"{title}: ", style="bold", overflow="ignore", no_wrap=True)
         line.append(verdict, style="not bold" if is_well else "not bold yellow")
         self._to.print(line)
 
@@ -140,13 +132,13 @@ class _Page:
         for line in lines[:most]:
             self._line(f"  {line}")
         if len(lines) > most:
-            self._line(f"  … and {len(lines) - most:,} more; --all shows them")
+            self._line(f"  {dots(self._to)} and {len(lines) - most:,} more; --all shows them")
 
     def _head(self) -> None:
         present = self._evidence.present
         self._line(f"{self._evidence.owner} (table {self._evidence.table})", "bold")
         version = "not declared" if present.version is None else present.version
-        self._line(f"Code version now: {_plain(version)}" + (f", {present.fingerprint}" if present.fingerprint else ""))
+        self._line(f"Code version now: {plain(version)}" + (f", {present.fingerprint}" if present.fingerprint else ""))
         missing = len(self._evidence.keys) - self._report.built
         self._line(
             f"{counted(len(self._evidence.keys))}: {self._report.built:,} built, {missing:,} not built;"
@@ -157,78 +149,120 @@ class _Page:
         if not stretches:
             return
         self._line()
-        accepted = any(one.accepted for one in stretches)
-        table = Table(box=box.SIMPLE_HEAD if self._to.is_terminal else None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in (title, *_COLUMNS, *(["accepted"] if accepted else [])):
-            table.add_column(name, justify="right" if name in _NUMBERS else "left", overflow="fold")
         most = len(stretches) if self._most is None else self._most
-        for one in stretches[:most]:
-            cells = [*_cells(one), *([words(one.accepted) if one.accepted else ""] if accepted else [])]
-            table.add_row(*(Text(cell) for cell in cells))
-        self._to.print(table)
+        width = self._to.width if self._to.is_terminal else None
+        titles, *lines = tabulated(title, stretches[:most], width, dots=dots(self._to))
+        self._line(titles, "bold")
+        for one, line in zip(stretches, lines, strict=False):
+            self._line(line)
+            if one.accepted is not None:
+                self._line(f"  accepted {words(one.accepted)}")
         if len(stretches) > most:
-            self._line(f"… and {len(stretches) - most:,} more; --all shows them")
+            self._line(f"{dots(self._to)} and {len(stretches) - most:,} more; --all shows them")
+
+    def _rows(self) -> None:
+        """How many rows the table really has, where that is not what the ledger says."""
+        found = self._report.table
+        if found.agrees:
+            return
+        if found.stored is None:
+            self._section("Table", "does not exist, although the ledger has rows in it: it was dropped", is_well=False)
+            self._line("  Remedy: restore it, or materialize its partitions again without early_cutoff")
+            return
+        span = f"{found.least:,}" if found.least == found.most else f"{found.least:,} to {found.most:,}"
+        verdict = f"holds {counted(found.stored, 'row')}, and the ledger has {span}: another tool has changed it"
+        self._section("Table", verdict, is_well=False)
+        self._line("  Remedy: correct what was changed, or materialize the partitions again without early_cutoff")
 
     def _mixture(self) -> None:
         found = self._report.mixture
-        if found.wanted is None:
+        if not found.definitions:
             self._section("Definitions", "nothing is built", is_well=True)
             return
         odd = sum(len(one.keys) for one in found.odd)
         accepted = sum(len(one.keys) for one in found.accepted)
-        also = f"; {counted(accepted)} under others are accepted" if accepted else ""
+        verb = "is" if accepted == 1 else "are"
+        by_word = f"{counted(accepted)} under others, which {verb} accepted"
+        also = f"; {by_word}" if accepted else ""
+        wanted = "unknown" if found.wanted is None else plain(str(found.wanted))
         if not odd:
-            self._section("Definitions", f"all under {_plain(str(found.wanted))}{also}", is_well=True)
+            verdict = f"{by_word}; all the rest under {wanted}" if accepted else f"all under {wanted}"
+            self._section("Definitions", verdict, is_well=True)
         else:
-            verdict = f"{counted(odd)} under others than {_plain(str(found.wanted))}, in {found.difference}{also}"
+            verdict = f"{counted(odd)} under others than {wanted}, in {found.difference}{also}"
+            if found.wanted is None:
+                verdict = f"{counted(odd)} built by code that nobody has recorded{also}"
             self._section("Definitions", verdict, is_well=False)
-            self._lines([f"{shown_range(one.keys)}: {_plain(str(one.definition))}" for one in found.odd])
+            self._lines([f"{shown_range(one.keys)}: {plain(str(one.definition))}" for one in found.odd])
             self._remedies([one.keys for one in found.odd], may_accept=True)
         self._lines([_content(one) for one in found.content])
         self._lines([f"not as marigold/column_versions declares: {_content(one)}" for one in found.contradicted])
 
     def _remedies(self, runs: Sequence[Sequence[Key]], *, may_accept: bool = False, after: str = "") -> None:
-        """The commands that rebuild what is wrong, as far as they are few."""
-        built = [run for run in runs if set(run) <= set(self._evidence.keys)]
-        if not built:
+        """The commands that rebuild what is wrong."""
+        own = set(self._evidence.keys)
+        commands = [rebuild(self._evidence, run) for run in runs if set(run) <= own]
+        if not commands:
             return
-        more = f", and so on for {len(built) - 1} more" if len(built) > 1 else ""
         accept = ["marigold", "versions", "accept", *self._evidence.options, self._evidence.owner, "--all-odd"]
         other = f"; or accept them: {shlex.join(accept)} --reason ..." if may_accept else ""
-        self._line(f"  Remedy: {after}{rebuild(self._evidence, built[0])}{more}{other}")
+        if len(commands) == 1:
+            self._line(f"  Remedy: {after}{commands[0]}{other}")
+            return
+        most = len(commands) if self._most is None else _MOST_COMMANDS
+        self._line(f"  Remedy: {after}build them again{other}")
+        for command in commands[:most]:
+            self._line(f"    {command}")
+        if len(commands) > most:
+            self._line(f"    {dots(self._to)} and so on for {len(commands) - most:,} more; --all shows them")
 
     def _code(self) -> None:
-        found = self._report.code_stale
+        found, built = self._report.code_stale, self._report.built
         count = sum(len(one.keys) for one in found)
-        wrong = sum(len(one.keys) for one in found if one.counts)
-        built = "the present code version has built all" if self._report.built else "nothing is built"
-        verdict = f"{counted(count)} not built by the present code version" if count else built
-        if count and not wrong:
+        wrong = [one for one in found if one.counts]
+        verdict = f"{counted(count)} not built by the present code version"
+        if not count:
+            known = built if self._evidence.present.version else built - len(self._report.code_unknown)
+            verdict = f"the present code version has built all {known:,} that are built"
+            if not known:
+                verdict = "nobody knows which code has built them" if built else "nothing is built"
+        elif not wrong:
             verdict += ", which is accepted or declared to be the same"
         self._section("Code", verdict, is_well=not wrong)
-        self._lines(
-            [
-                f"{shown_range(one.keys)}: {_plain(str(one.before))} -> {_plain(str(one.after))}"
-                + (" (accepted)" if one.accepted else "")
-                for one in found
-            ]
-        )
+        odd = {key for one in self._report.mixture.odd for key in one.keys}
+        is_told = bool(wrong) and {key for one in found for key in one.keys} <= odd
+        if is_told:
+            self._line("  the same that Definitions names, with the remedy")
+        else:
+            self._lines(
+                [
+                    f"{shown_range(one.keys)}: {plain(str(one.before))} -> {plain(str(one.after))}"
+                    + (" (accepted)" if one.accepted else "")
+                    for one in found
+                ]
+            )
+            due = [key for one in wrong for key in one.keys if key not in odd]
+            self._remedies(consecutive(due, self._evidence.keys))
         for keys, what in (
             (self._report.other_code, "under this version, but by code that was not the same"),
-            (self._report.code_unknown, "by code that nobody has recorded"),
+            (self._report.code_unknown, "by code that nobody has recorded, or another release in another way"),
         ):
             if keys:
                 self._line(f"  {counted(len(keys))} {what}:")
                 self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._evidence.keys)])
 
     def _inputs(self) -> None:
-        stale = self._report.stale
+        stale, unjudged = self._report.stale, self._report.unjudged
         verdict = f"{counted(len(stale))} built from what has changed since" if stale else "none has changed since"
+        if unjudged:
+            verdict = f"{verdict if stale else 'not judged'}; nothing is known any more of {', '.join(unjudged)}"
+        elif self._evidence.unknown and not stale:
+            verdict = "none of those known has changed since"
         if not self._evidence.related or not self._report.built:
             verdict = "nothing is built"
         elif len(self._report.unrecorded) == self._report.built:
             verdict = "not recorded: nothing can be said of them"
-        self._section("Inputs", verdict, is_well=not stale)
+        self._section("Inputs", verdict, is_well=not stale and not unjudged)
         self._lines(list(_stale_lines(stale, self._evidence.keys)))
         above = {one.because[0] for one in stale if one.depth > 1} - {self._evidence.owner}
         runs = consecutive([one.partition_key for one in stale], self._evidence.keys)
@@ -245,6 +279,10 @@ class _Page:
             return
         verdict = "does not agree with the ledger" if found.counts else "agrees with the ledger"
         self._section("Event log", verdict, is_well=not found.counts)
+        if self._evidence.home is not None and found.counts:
+            self._line(f"  compared with that of the instance in {plain(self._evidence.home)} (DAGSTER_HOME)")
+        if found.is_everywhere:
+            self._line("  Nothing agrees: is that the instance, and the database, that these definitions run in?")
         for keys, what, remedy in _disagreements(found):
             if keys:
                 self._line(f"  {counted(len(keys))}: {what}")
@@ -253,43 +291,12 @@ class _Page:
                     self._line(f"    Remedy: {remedy}")
 
 
-_COLUMNS = (
-    "first",
-    "last",
-    "partitions",
-    "rows",
-    "first write (UTC)",
-    "last write (UTC)",
-    "runs",
-)
-_NUMBERS = ("partitions", "rows")
-
-
-def _cells(one: Written) -> list[str]:
-    name = "not built" if one.definition is None else _plain(str(one.definition))
-    return [
-        name,
-        shown(one.keys[0]),
-        shown(one.keys[-1]),
-        f"{len(one.keys):,}",
-        "" if one.definition is None else f"{one.row_count:,}",
-        moment(one.first_write),
-        moment(one.last_write),
-        "; ".join(filter(None, [_ids("run", one.run_ids), _ids("backfill", one.backfill_ids)])),
-    ]
-
-
-def _ids(what: str, ids: Sequence[str]) -> str:
-    if not ids:
-        return ""
-    more = ", …" if len(ids) > _SHOWN_IDS else ""
-    return f"{counted(len(ids), what)}: {', '.join(one[:_SHORT_ID] for one in ids[:_SHOWN_IDS])}{more}"
-
-
 def _content(one: ContentChange) -> str:
-    names = [f"{_plain(name)} ({count:,})" for name, count in sorted(one.columns.items())]
+    names = [f"{plain(name)} ({count:,})" for name, count in sorted(one.columns.items())]
     if one.moved:
         names.append(f"which values stand in one row together ({one.moved:,})")
+    if one.row_counts:
+        names.append(f"the number of rows ({one.row_counts:,})")
     what = f"other content in {', '.join(names)}" if names else "the same content"
     return f"{one.before} -> {one.after}: {counted(one.partitions)} rebuilt from the same inputs had {what}"
 
@@ -336,8 +343,9 @@ def _disagreements(found: Disagreement) -> Iterator[tuple[tuple[Key, ...], str, 
         " run died before it wrote its event"
     )
     yield found.differing, what, "materialize them again"
+    what = (
+        "the newest event tells of the same content, but of another swap than the ledger, perhaps under another"
+        " version: a run died before it wrote its event, or the database was restored"
+    )
+    yield found.other_swap, what, "materialize them again"
     yield found.unknown, "the newest event has no data version of one partition alone: nothing can be said", ""
-
-
-def _plain(text: str) -> str:
-    return text if text.isprintable() else repr(text)[1:-1]

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 
 from marigold_assets import mixtures, versions
+from marigold_assets.cli.agreement import Disagreement, Events, Key, TableRows, disagreement, table_rows
 from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Changes, Mixture
 from marigold_assets.model import Acceptance, Definition, LedgerEntry, Place, TableName
 from marigold_assets.versions import DefinitionOf, Heads, Stale
-
-Key = str | None
-_JOINT, _SINGLE = "mh1s:", "mh1:"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Events:
-    """What the event log of the Dagster instance says.
-
-    Attributes:
-        materialized: Partitions that have a materialization.
-        data_versions: The data version of the newest one, of those that have any.
-    """
-
-    materialized: frozenset[Key]
-    data_versions: Mapping[Key, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +33,10 @@ class Evidence:
         changes: What its author declares of code versions.
         events: What the event log says; ``None`` where there is none to ask.
         no_events: Why not.
+        home: The folder of the Dagster instance whose event log that is.
+        stored_rows: How many rows its table holds; ``None``: there is no such table.
+        renamed: Former keys of assets that it was built from, with what they are called now.
+        same_code: Fingerprints of other code that the lock file says makes the same as the present.
         notes: What else people should know.
         options: What names its code location to this command.
         arguments: What names it to Dagster's commands.
@@ -68,6 +57,10 @@ class Evidence:
     changes: Changes
     events: Events | None
     no_events: str | None = None
+    home: str | None = None
+    stored_rows: int | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    same_code: Collection[str] = ()
     notes: Sequence[str] = ()
     options: Sequence[str] = ()
     arguments: Sequence[str] = ()
@@ -125,28 +118,6 @@ class CodeStale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreement:
-    """Where the event log and the ledger do not say the same.
-
-    Attributes:
-        event_missing: The ledger knows a partition, and no event does.
-        ledger_missing: An event knows a partition, and the ledger does not.
-        differing: The newest event tells of other content than the ledger.
-        unknown: The newest event carries a data version that says nothing of this one partition.
-    """
-
-    event_missing: tuple[Key, ...] = ()
-    ledger_missing: tuple[Key, ...] = ()
-    differing: tuple[Key, ...] = ()
-    unknown: tuple[Key, ...] = ()
-
-    @property
-    def counts(self) -> bool:
-        """Whether something is wrong."""
-        return bool(self.event_missing or self.ledger_missing or self.differing)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
     """The report.
 
@@ -162,6 +133,8 @@ class Survey:
         unrecorded: Partitions of an asset that reads others whose ledger entries name no inputs.
         disagreement: Where event log and ledger differ; ``None``: not compared.
         mixture: Which partitions are odd.
+        table: How many rows the table has, and should have.
+        unjudged: Owners of inputs whose content was recorded when they were read, and of which nothing is known now.
     """
 
     evidence: Evidence
@@ -175,6 +148,8 @@ class Survey:
     unrecorded: tuple[Key, ...]
     disagreement: Disagreement | None
     mixture: Mixture
+    table: TableRows
+    unjudged: tuple[str, ...]
 
     @property
     def built(self) -> int:
@@ -188,10 +163,11 @@ class Survey:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing is odd, stale or in disagreement, but for what is accepted."""
+        """Whether nothing is odd, stale, in disagreement or beyond judgement, but for what is accepted."""
         mixture, code_stale = self.mixture, [one for one in self.code_stale if one.counts]
-        wrong = [mixture.odd, mixture.contradicted, code_stale, self.stale]
-        return not any(wrong) and not (self.disagreement is not None and self.disagreement.counts)
+        wrong = [mixture.odd, mixture.contradicted, code_stale, self.stale, self.unjudged]
+        agrees = self.table.agrees and not (self.disagreement is not None and self.disagreement.counts)
+        return agrees and not any(wrong)
 
 
 def is_mixed(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> bool:
@@ -207,19 +183,9 @@ def survey(evidence: Evidence, *, now: datetime) -> Survey:
         now: When (aware, UTC).
     """
     heads, present = evidence.heads, evidence.present
-    own = set(evidence.keys)
-    gone = sorted((key for key in heads if key not in own), key=lambda key: heads[key].position)
+    gone = retired(evidence.keys, heads)
     built = [key for key in evidence.keys if key in heads]
-    mixture = mixtures.mixture(
-        evidence.keys,
-        heads,
-        present=present,
-        now=now,
-        acceptances=evidence.acceptances,
-        changes=evidence.changes,
-        history=evidence.history,
-        impure=evidence.impure,
-    )
+    mixture = mixture_of(evidence, now)
     definition_of = mixture.definition_of
     standing = accepted_by(evidence.acceptances, heads, now, definition_of)
     verdicts = {key: present.has_built(heads[key]) for key in built}
@@ -230,13 +196,71 @@ def survey(evidence: Evidence, *, now: datetime) -> Survey:
         written=tuple(_written(evidence.keys, heads, standing, definition_of)),
         retired=tuple(_written(gone, heads, standing, definition_of)),
         code_stale=tuple(_code_stale(evidence, [key for key in built if verdicts[key] is False], standing, mixture)),
-        other_code=tuple(key for key in built if verdicts[key] and _is_other_code(present, heads[key])),
-        code_unknown=tuple(key for key in built if verdicts[key] is None),
-        stale=tuple(found.values()),
+        other_code=tuple(key for key in built if verdicts[key] and _is_other_code(evidence, heads[key])),
+        code_unknown=tuple(
+            key
+            for key in built
+            if verdicts[key] is None or (verdicts[key] and _cannot_be_compared(present, heads[key]))
+        ),
+        stale=tuple(_as_called_now(one, evidence.renamed) for one in found.values()),
         unrecorded=tuple(key for key in built if evidence.reads and not heads[key].provenance.inputs),
-        disagreement=None if evidence.events is None else _disagreement(evidence, evidence.events),
+        disagreement=None if evidence.events is None else disagreement(evidence.keys, heads, evidence.events),
         mixture=mixture,
+        table=table_rows(evidence.stored_rows, evidence.keys, heads),
+        unjudged=_unjudged(evidence),
     )
+
+
+def mixture_of(evidence: Evidence, now: datetime, *, with_retired: bool = False) -> Mixture:
+    """Which partitions are odd, for whoever reports them and whoever accepts them.
+
+    Args:
+        evidence: What is known of the asset.
+        now: When (aware, UTC).
+        with_retired: Whether partitions that the asset does not have any more count as well.
+    """
+    found = _mixture_of(evidence, evidence.keys, evidence.present, now)
+    if not with_retired:
+        return found
+    code, keys = evidence.present, [*evidence.keys, *retired(evidence.keys, evidence.heads)]
+    if found.wanted is not None:  # they do not decide which definition that is
+        code = Code(version=found.wanted.code_version, fingerprint=found.wanted.code_fingerprint)
+    return _mixture_of(evidence, keys, code, now)
+
+
+def _mixture_of(evidence: Evidence, keys: Sequence[Key], present: Code, now: datetime) -> Mixture:
+    return mixtures.mixture(
+        keys,
+        evidence.heads,
+        present=present,
+        now=now,
+        acceptances=evidence.acceptances,
+        changes=evidence.changes,
+        history=evidence.history,
+        impure=evidence.impure,
+    )
+
+
+def retired(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> list[Key]:
+    """Partitions of the ledger that the asset does not have any more, in the order in which they were written."""
+    own = set(keys)
+    return sorted((key for key in heads if key not in own), key=lambda key: heads[key].position)
+
+
+def _as_called_now(one: Stale, renamed: Mapping[str, str]) -> Stale:
+    if not renamed:
+        return one
+    because, origin = ((renamed.get(owner, owner), key) for owner, key in (one.because, one.origin))
+    return replace(one, because=because, origin=origin)
+
+
+def _unjudged(evidence: Evidence) -> tuple[str, ...]:
+    """What nobody has recorded, as of files that an asset reads, was never to be judged."""
+    if not evidence.unknown:
+        return ()
+    reads = (read for entry in evidence.related.values() for read in entry.provenance.inputs)
+    recorded = {read.owner for read in reads if read.content_hash is not None}
+    return tuple(owner for owner in evidence.unknown if owner in recorded)
 
 
 def accepted_by(
@@ -307,30 +331,19 @@ def _code_stale(
             yield CodeStale(keys=part, before=before, after=after, accepted=accepted, columns=how.columns)
 
 
-def _is_other_code(present: Code, entry: LedgerEntry) -> bool:
+def _is_other_code(evidence: Evidence, entry: LedgerEntry) -> bool:
+    """Whether it was other code; fingerprints that were made by two methods say nothing about each other."""
+    found, present = entry.provenance.code_fingerprint, evidence.present.fingerprint
+    if found is None or present is None or found in evidence.same_code:
+        return False
+    return found != present and found.partition(":")[0] == present.partition(":")[0]
+
+
+def _cannot_be_compared(present: Code, entry: LedgerEntry) -> bool:
     found = entry.provenance.code_fingerprint
-    return found is not None and present.fingerprint is not None and found != present.fingerprint
-
-
-def _disagreement(evidence: Evidence, events: Events) -> Disagreement:
-    event_missing, ledger_missing, differing, unknown = [], [], [], []
-    for key in dict.fromkeys([*evidence.keys, *evidence.heads, *events.materialized]):
-        entry = evidence.heads.get(key)
-        if key not in events.materialized:
-            if entry is not None:
-                event_missing.append(key)
-        elif entry is None:
-            ledger_missing.append(key)
-        elif (told := events.data_versions.get(key)) is None or not told.startswith(_SINGLE):
-            unknown.append(key)
-        elif told != entry.content_hash:
-            differing.append(key)
-    return Disagreement(
-        event_missing=tuple(event_missing),
-        ledger_missing=tuple(ledger_missing),
-        differing=tuple(differing),
-        unknown=tuple(unknown),
-    )
+    if found is None or present.fingerprint is None:
+        return False
+    return found.partition(":")[0] != present.fingerprint.partition(":")[0]
 
 
 def stale_alike(one: Stale) -> Hashable:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from marigold_assets.cli.failing import FOUND
+from marigold_assets.cli.failing import FOUND, CannotError
 from marigold_assets.cli.main import LazyGroup
 from marigold_assets.cli.options import location_options, without_collector
+from marigold_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from marigold_assets.location import LocationOptions
@@ -51,16 +56,46 @@ def versions() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--all", "everything", is_flag=True, help="Show every line, however many there are.")
 @click.option("--sql", is_flag=True, help="Print a SELECT of the rows with the version of their partition beside them.")
-@click.option("--check", is_flag=True, help="Exit with 1 if anything is odd, stale or in disagreement.")
+@click.option(
+    "--check", is_flag=True, help="Exit with 1 if anything is odd, stale, in disagreement or cannot be judged."
+)
 def show(asset: str, *, options: LocationOptions, as_json: bool, everything: bool, sql: bool, check: bool) -> None:
     """Report which code built which partition of ASSET, what is stale, and where event log and ledger differ.
 
     ASSET is its key, such as sales/daily.
     """
-    with without_collector():
+    with without_collector(), _commands_meant(asset):
         is_well = _show(asset, options, as_json=as_json, everything=everything, sql=sql)
     if check and not is_well:
         raise click.exceptions.Exit(FOUND)
+
+
+@contextmanager
+def _commands_meant(word: str) -> Iterator[None]:
+    """What is no asset may be a command with a slip in it."""
+    try:
+        yield
+    except ConfigurationError as error:
+        meant = difflib.get_close_matches(word, _Versions.parts, n=1)
+        if not meant or error.where.get("asset") is not None:
+            raise
+        raise CannotError(f"{error}\nOr is the command meant: marigold versions {meant[0]}?") from error
+
+
+def _print_exactly(text: str) -> None:
+    """Print SQL, or nothing: with a letter put otherwise it would be another SELECT.
+
+    Raises:
+        CannotError: The output cannot carry it.
+    """
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        raise CannotError(
+            f"The output is in {sys.stdout.encoding}, which lacks letters of the SELECT. Remedy: set"
+            " PYTHONIOENCODING=utf-8."
+        ) from None
+    click.echo(text)
 
 
 def _show(asset: str, options: LocationOptions, *, as_json: bool, everything: bool, sql: bool) -> bool:
@@ -72,7 +107,7 @@ def _show(asset: str, options: LocationOptions, *, as_json: bool, everything: bo
     found = location.asset(asset)
     if sql:
         found.refuse_missing_database()
-        click.echo(found.store.versions_query(found.table))
+        _print_exactly(found.store.versions_query(found.table))
         return True
     report = survey(gather(location, found, options.arguments()), now=datetime.now(UTC))
     if as_json:

@@ -61,7 +61,13 @@ class Connector:
 
     def __init__(self, database: str, *, config: Config | None = None, timeout_seconds: float = 180.0) -> None:
         self._config = dict(config or {})
-        self.secrets = Secrets.of(database, self._config)
+        try:
+            self.secrets = Secrets.of(database, self._config)
+        except RuntimeError:  # as pathlib says that it does not know the home of a user
+            raise ConfigurationError(
+                "'database' starts with the home of a user whom this machine does not know",
+                remedy="set 'database' to the whole path of a file",
+            ) from None
         if self.secrets.hidden:
             # At level DEBUG filelock names the files that it locks. Equal filters are kept once.
             logging.getLogger("filelock").addFilter(self.secrets)
@@ -82,6 +88,20 @@ class Connector:
         # each other out, since the lock of the operating system belongs to the process.
         queue = os.path.realpath(self.path) + ".lock"
         self.lock_path, self._holder_path, self._line_path = (Path(queue + end) for end in ("", ".holder", ".line"))
+
+    def exists(self) -> bool:
+        """Whether there is such a file.
+
+        Raises:
+            StoreUnavailableError: That cannot be found out: the folder is closed to this process, or the name is none.
+        """
+        try:
+            self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except (OSError, ValueError) as error:
+            raise self._unavailable(error) from None
+        return True
 
     @contextmanager
     def write(self, owner: str, *, alone: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -141,7 +161,8 @@ class Connector:
 
     @contextmanager
     def _queue(self, deadline: float, owner: str, *, required: bool = True) -> Iterator[None]:
-        if not self.lock_path.parent.is_dir():  # or the lock would create it, and a mistyped path go unnoticed
+        if not _is_folder(self.lock_path.parent):  # or the lock would create it, and a mistyped path go unnoticed
+            self.exists()
             raise self._unavailable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
         refuse_waiting_for_oneself(self.lock_path)
         # A turn may be ended by another thread than that which has begun it.
@@ -157,7 +178,7 @@ class Connector:
         except Timeout:
             raise self._busy(self._current_holder()) from None
         except OSError as error:
-            if required or not self.path.exists():
+            if required or not self.exists():
                 raise self._unavailable(error) from None
             yield  # a reader of a folder that it cannot write to: no queue there
             return
@@ -255,7 +276,9 @@ class Connector:
         )
 
     def _unavailable(self, error: BaseException) -> StoreUnavailableError:
-        detail = self.secrets.scrub(f"{type(error).__name__}: {error}")
+        # The text of the system names a file: perhaps one that a link leads to, and that is as secret.
+        system = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        detail = self.secrets.scrub(f"{type(error).__name__}: {system}")
         problem, remedy = self._diagnosis(error)
         return StoreUnavailableError(f"database {self.secrets.database} {problem}", remedy=remedy, detail=detail)
 
@@ -264,7 +287,7 @@ class Connector:
         number = error.errno if isinstance(error, OSError) else None
         shown = self.secrets.database == str(self.path)
         folder = f"folder {self.path.parent}" if shown else "its folder"
-        if number == errno.ENOENT or (not self.path.parent.is_dir() and "No such file" in text):
+        if number == errno.ENOENT or (not _is_folder(self.path.parent) and "No such file" in text):
             return f"cannot be opened: {folder} does not exist", "create the folder or correct 'database'"
         if "database does not exist" in text:
             return "does not exist yet", "materialize an asset into it first, or correct 'database'"
@@ -277,10 +300,16 @@ class Connector:
         if number in {errno.EACCES, errno.EPERM, errno.EROFS} or re.search(
             r"permission denied|read-only|read only", text, re.IGNORECASE
         ):
+            if not os.access(self.path.parent, os.X_OK) or (
+                os.path.lexists(self.path) and not os.access(self.path, os.R_OK)
+            ):
+                return "cannot be opened: this process may not read it", "grant access to the file and its folder"
             return (
                 "cannot be written: it is read-only for this process",
                 "grant write access to the file and its folder",
             )
+        if number in {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EILSEQ} or isinstance(error, ValueError):
+            return "cannot be opened: its path is none that this machine can have", "correct 'database'"
         if "version number" in text or "storage version" in text.lower():
             return (
                 "was written by another release of duckdb that this one cannot read",
@@ -304,6 +333,10 @@ class Connector:
             return known
         unavailable = self._unavailable(error)
         return StoreUnavailableError(unavailable.problem, remedy=unavailable.remedy, detail=unavailable.detail, **place)
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - pathlib's own raises where it is not allowed to look
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
@@ -85,13 +86,13 @@ class DuckDBReader(PartitionStore, ABC):
         return query
 
     def columns(self, table: TableName) -> tuple[Column, ...] | None:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return None
         with self._session_for(table, None) as session:
             return session.table_columns(table)
 
     def row_count(self, table: TableName) -> int | None:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return None
         with self._session_for(table, None) as session:
             if session.table_columns(table) is None:
@@ -106,14 +107,18 @@ class DuckDBReader(PartitionStore, ABC):
     def newest(self, table: TableName) -> LedgerEntry | None:
         return next(iter(self._entries(ledger.NEWEST_OF_TABLE, [table.key])), None)
 
+    def table_of(self, owner: str) -> TableName | None:
+        """The table that an asset was last swapped into, also by a former key; ``None`` if it never was."""
+        return next((entry.table for entry in self._entries(ledger.NEWEST_OF_OWNER, [owner])), None)
+
     def heads(self, table: TableName, keys: Sequence[str | None] | None = None) -> Mapping[str | None, LedgerEntry]:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return {}
         with self._opening.reading() as session:
             return ledger.heads(session.fenced, table, keys)
 
     def inputs(self, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
-        if not slices or not self._connector.path.exists():
+        if not slices or not self._connector.exists():
             return inputs.nothing(slices)
         with self._session_for(slices[0].table, slices) as session:
             has_ledger = session.has_fence or tables.exist(session.fenced)
@@ -127,7 +132,7 @@ class DuckDBReader(PartitionStore, ABC):
         return self._entries("swap_id = ?", [swap_id])
 
     def acceptances(self, table: TableName) -> tuple[Acceptance, ...]:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return ()
         with self._opening.reading() as session:
             return acceptances.of_table(session, table)
@@ -135,20 +140,22 @@ class DuckDBReader(PartitionStore, ABC):
     def versions_query(self, table: TableName) -> str:
         """A SELECT of every row of a table, once, with what the ledger says of the partition that it is of.
 
-        For people, in plain DuckDB: with literals, so it is right for the partitions that there are now. It joins the
-        rows exactly as they are told apart when a partition is swapped, also where that is an SQL expression, or a key
-        cast to a type. Of several partitions with a row the one written last counts, as where days were replaced by
-        months.
+        For people, in plain DuckDB. It joins the rows exactly as they are told apart when a partition is swapped, also
+        where that is an SQL expression, or a key cast to a type. Of several partitions with a row the one written last
+        counts, as where days were replaced by months. Which rows a partition has stands there in literals, for the
+        partitions that there are now; what has built it, and who accepts that, is looked up when the SELECT is run.
+        Comments at its start say so.
 
         Args:
             table: The table.
 
         Returns:
             All columns of the table, then ``marigold_partition_key``, ``marigold_code_version``,
-            ``marigold_code_fingerprint``, ``marigold_committed_at`` and ``marigold_run_id``; where the table has a
-            column whose name starts like that, with ``marigold_`` twice, or as often as needed. They are NULL for rows
-            of no partition, and for those of partitions that were written last by a release that did not record which
-            rows are theirs.
+            ``marigold_code_fingerprint``, ``marigold_committed_at``, ``marigold_run_id``, ``marigold_accepted_by``,
+            ``marigold_accepted_until`` and ``marigold_accepted_reason``; where the table has a column whose name starts
+            like that, with ``marigold_`` twice, or as often as needed. They are NULL for rows of no partition, for
+            those of partitions that were written last by a release that did not record which rows are theirs, and for
+            those of partitions that the table can no longer be cut into, which a comment names.
 
         Raises:
             MissingTableError: There is no such table.
@@ -157,7 +164,8 @@ class DuckDBReader(PartitionStore, ABC):
         """
         heads = tuple(self.heads(table).values())
         with self._session_for(table, None) as session:
-            return joining.versions_query(session, table, heads, reading.known_columns(session, table, None))
+            columns = reading.known_columns(session, table, None)
+            return joining.versions_query(session, table, heads, columns, datetime.now(UTC))
 
     def content_hash(self, slice_: PartitionSlice, columns: Sequence[Column] | None = None) -> str:
         with self._session_for(slice_.table, [slice_]) as session:
@@ -175,7 +183,7 @@ class DuckDBReader(PartitionStore, ABC):
         return reading.checked(known, table, wanted)
 
     def _entries(self, where: str, parameters: Sequence[Any]) -> tuple[LedgerEntry, ...]:
-        if not self._connector.path.exists():
+        if not self._connector.exists():
             return ()
         with self._opening.reading() as session:
             return ledger.entries(session.fenced, where, parameters)

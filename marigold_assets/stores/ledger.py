@@ -116,7 +116,8 @@ _LEDGER_SCHEMA = pa.schema(
 
 
 NEWEST_OF_TABLE = f"position = (SELECT max(position) FROM {FENCE_SCHEMA}.ledger WHERE table_key = ?)"
-"""A condition for :func:`entries`."""
+NEWEST_OF_OWNER = f"position = (SELECT max(position) FROM {FENCE_SCHEMA}.ledger WHERE owner = ?)"
+"""Conditions for :func:`entries`."""
 
 
 def entries(execute: Execute, where: str = "true", parameters: Sequence[Any] = ()) -> tuple[LedgerEntry, ...]:

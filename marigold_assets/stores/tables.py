@@ -13,7 +13,9 @@ Five tables in schema ``marigold`` of the very database that holds the data, so 
 None has a primary key: with one, DuckDB up to 2.0 does not check an update from a stale snapshot against a committed
 in-place update. A plain UPDATE of an existing row is checked; its row count is the verdict.
 
-The view ``versions`` is for people: which code built which partition, and which rows are those.
+The view ``versions`` is for people: which code built which partition, and which rows are those. Where partitions were
+cut anew, as when months came after days, a row may lie within several: those that a newer one overlaps have no bounds
+and no value there, so that no row is joined twice, and ``is_current`` is false of them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,29 @@ from marigold_assets.stores.session import FENCE_SCHEMA, Execute
 
 FORMAT = 3
 
+
+def accepted_of(built: str, acceptances: str) -> str:
+    """What is joined to a ledger entry for the acceptance that holds of it, as ``accepted``, if one does.
+
+    Where codes of one version are accepted one by one, it has to be that very code.
+
+    Args:
+        built: The alias of the ledger.
+        acceptances: The table of acceptances, rendered.
+    """
+    return f"""{acceptances} AS accepted
+    ON accepted.table_key = {built}.table_key
+    AND accepted.partition_key IS NOT DISTINCT FROM {built}.partition_key
+    AND accepted.code_version IS NOT DISTINCT FROM {built}.code_version
+    AND accepted.code_fingerprint IS NOT DISTINCT FROM CASE WHEN {built}.code_version IS NULL
+        OR ({built}.table_key, {built}.code_version, {built}.code_fingerprint)
+            IN (SELECT (table_key, code_version, code_fingerprint) FROM {acceptances}) THEN {built}.code_fingerprint END
+    AND accepted.config_hash IS NOT DISTINCT FROM {built}.config_hash
+    AND (accepted.until IS NULL OR accepted.until > now())
+    AND accepted.position IN (SELECT max(position) FROM {acceptances}
+        GROUP BY table_key, partition_key, code_version, code_fingerprint, config_hash)"""
+
+
 _ACCEPTANCES = f"""
 CREATE TABLE {FENCE_SCHEMA}.acceptances (
     position BIGINT NOT NULL, table_key VARCHAR NOT NULL, table_schema VARCHAR NOT NULL, table_name VARCHAR NOT NULL,
@@ -32,29 +57,42 @@ CREATE TABLE {FENCE_SCHEMA}.acceptances (
     accepted_by VARCHAR NOT NULL, accepted_at TIMESTAMPTZ NOT NULL, reason VARCHAR NOT NULL, until TIMESTAMPTZ);
 """
 # Tables without their schema: a view finds them in its own, whatever the file is called where it is opened or attached.
+# Texts as bytes, in which letters differ whatever the collation. Only entries that cross others are compared.
 _VERSIONS = f"""
 CREATE OR REPLACE VIEW {FENCE_SCHEMA}.versions AS
+WITH heads AS (
+    SELECT *, slice = '[]' AS is_whole, encode(json_extract(slice, '$[*].expression')::VARCHAR) AS cut,
+        encode(json_extract(slice, '$[*].value')::VARCHAR) AS texts,
+        CAST(json_extract_string(slice, '$[*].start')[1] AS TIMESTAMPTZ) AS first_moment,
+        CAST(json_extract_string(slice, '$[*].end')[1] AS TIMESTAMPTZ) AS last_moment
+    FROM ledger WHERE position IN (SELECT max(position) FROM ledger GROUP BY table_key, partition_key)),
+placed AS (
+    SELECT *, max(CASE WHEN is_whole THEN position END) OVER (PARTITION BY table_key) AS newest_whole,
+        min(cut) OVER (PARTITION BY table_key) IS DISTINCT FROM max(cut) OVER (PARTITION BY table_key)
+            OR first_moment < max(last_moment) OVER (in_line ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+            OR lead(first_moment) OVER in_line < last_moment
+            OR (first_moment IS NULL AND count(*) OVER in_line > 1) AS is_crossed
+    FROM heads WINDOW in_line AS (PARTITION BY table_key, cut, texts ORDER BY first_moment, last_moment)),
+covered AS (
+    SELECT DISTINCT older.position FROM placed AS older JOIN placed AS newer
+        ON newer.table_key = older.table_key AND newer.position > older.position
+        AND (newer.cut IS DISTINCT FROM older.cut OR newer.texts IS NOT DISTINCT FROM older.texts)
+        AND coalesce(newer.first_moment < older.last_moment AND newer.last_moment > older.first_moment, true)
+    WHERE older.is_crossed AND newer.is_crossed AND NOT older.is_whole AND NOT newer.is_whole)
 SELECT built.table_schema, built.table_name, built.owner AS asset, built.partition_key, built.code_version,
     built.code_fingerprint, built.config_hash, built.row_count, built.run_id, built.backfill_id, built.token,
     built.committed_at, built.content_hash, coalesce(built.confirmed, false) AS confirmed,
-    CAST(json_extract_string(built.slice, '$[*].start')[1] AS TIMESTAMPTZ) AS starts,
-    CAST(json_extract_string(built.slice, '$[*].end')[1] AS TIMESTAMPTZ) AS ends,
-    CAST(json_extract_string(built.slice, '$[*].local_start')[1] AS TIMESTAMP) AS local_starts,
-    CAST(json_extract_string(built.slice, '$[*].local_end')[1] AS TIMESTAMP) AS local_ends,
-    json_extract_string(built.slice, '$[*].value')[1] COLLATE C AS value, built.slice,
-    accepted.accepted_by, accepted.accepted_at, accepted.until AS accepted_until, accepted.reason AS accepted_reason
-FROM ledger AS built
-LEFT JOIN acceptances AS accepted
-    ON accepted.table_key = built.table_key
-    AND accepted.partition_key IS NOT DISTINCT FROM built.partition_key
-    AND accepted.code_version IS NOT DISTINCT FROM built.code_version
-    AND accepted.code_fingerprint IS NOT DISTINCT FROM
-        CASE WHEN built.code_version IS NULL THEN built.code_fingerprint END
-    AND accepted.config_hash IS NOT DISTINCT FROM built.config_hash
-    AND (accepted.until IS NULL OR accepted.until > now())
-    AND accepted.position IN (SELECT max(position) FROM acceptances
-        GROUP BY table_key, partition_key, code_version, code_fingerprint, config_hash)
-WHERE built.position IN (SELECT max(position) FROM ledger GROUP BY table_key, partition_key)
+    CASE WHEN is_current THEN first_moment END AS starts, CASE WHEN is_current THEN last_moment END AS ends,
+    CASE WHEN is_current THEN CAST(json_extract_string(built.slice, '$[*].local_start')[1] AS TIMESTAMP) END
+        AS local_starts,
+    CASE WHEN is_current THEN CAST(json_extract_string(built.slice, '$[*].local_end')[1] AS TIMESTAMP) END
+        AS local_ends,
+    (CASE WHEN is_current THEN json_extract_string(built.slice, '$[*].value')[1] END) COLLATE C AS value, built.slice,
+    accepted.accepted_by, accepted.accepted_at, accepted.until AS accepted_until, accepted.reason AS accepted_reason,
+    built.is_current
+FROM (SELECT *, coalesce(position >= newest_whole, true) AND position NOT IN (FROM covered) AS is_current FROM placed)
+    AS built
+LEFT JOIN {accepted_of("built", "acceptances")}
 """
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS {FENCE_SCHEMA};

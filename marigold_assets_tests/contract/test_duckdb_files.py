@@ -149,6 +149,36 @@ def test_a_read_only_file_is_read_and_not_written(processes, public_folder, fold
     assert store.ledger()[0].row_count == 1
 
 
+@pytest.mark.parametrize("case", ["folder closed", "folder above closed", "file closed", "name too long", "loop"])
+def test_a_file_that_cannot_be_looked_at_is_told_without_its_secret_path(processes, public_folder, case):
+    path = public_folder / "s3cret" / "deep" / "s3cret.duckdb"
+    path.parent.mkdir(parents=True)
+    closed = {"folder closed": path.parent, "folder above closed": path.parent.parent, "file closed": path}.get(case)
+    if case == "name too long":
+        path = path.with_name("s3cret" * 100)
+    elif case == "loop":
+        path.symlink_to(path)
+    else:
+        path.touch()
+    if closed is not None:
+        closed.chmod(0o000)
+    try:
+        child = processes.call("ask_without_rights", path=str(path))
+    finally:
+        if closed is not None:
+            closed.chmod(0o755)
+    assert child.error is None, child.trace
+    assert len(child.value) == 7
+    for message in child.value:
+        assert message.startswith("Database $MARIGOLD_TEST_DATABASE cannot be opened: ")
+        assert "s3cret" not in message
+
+
+def test_a_home_of_nobody_is_refused():
+    with pytest.raises(ConfigurationError, match="a user whom this machine does not know"):
+        DuckDBStore("~no_such_user_here/x.duckdb")
+
+
 def test_a_full_disk_changes_nothing_and_says_so(processes, duck, path, draw):
     small = pa.table({"key": ["a"], "value": ["x"]})
     duck.swap([slice_of("a")], small, attempt=draw(), swap_id="small")

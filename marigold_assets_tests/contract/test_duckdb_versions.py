@@ -306,9 +306,10 @@ def test_the_query_ends_with_what_is_told(duck, path):
     with duckdb.connect(str(path)) as connection:
         found = connection.sql(query)
         told = ["partition_key", "code_version", "code_fingerprint", "committed_at", "run_id"]
+        told += ["accepted_by", "accepted_until", "accepted_reason"]
         assert found.columns == ["key", "value", *(f"marigold_{name}" for name in told)]
         [row] = found.to_arrow_table().to_pylist()
-    assert list(row.values()) == ["a", 1, "a", "7", "f", receipt.entry.committed_at, "run"]
+    assert list(row.values()) == ["a", 1, "a", "7", "f", receipt.entry.committed_at, "run", None, None, None]
 
 
 def joined(store, path, table=TABLE, wanted="expected, marigold_partition_key"):
@@ -412,7 +413,7 @@ def test_no_column_of_the_table_is_taken_for_another(duck, path, column):
     with duckdb.connect(str(path)) as connection:
         found = connection.sql(query)
         assert found.columns[:2] == ["key", column]
-        assert len({name.lower() for name in found.columns}) == 7
+        assert len({name.lower() for name in found.columns}) == 10
         assert sorted(row[:3] for row in found.fetchall()) == [("a", 7, "a"), ("a", 7, "a"), ("b", 7, "b")]
 
 
@@ -432,3 +433,77 @@ def test_an_expression_that_depends_on_the_zone_is_refused(duck):
     swap(duck, slices, given(slices, "TIMESTAMPTZ"))
     with pytest.raises(ConfigurationError, match="time zone"):
         duck.versions_query(TABLE)
+
+
+IN_README = (
+    "SELECT s.expected, v.code_version FROM market.daily_sales AS s LEFT JOIN marigold.versions AS v"
+    " ON v.table_schema = 'market' AND v.table_name = 'daily_sales'"
+    " AND s.sold >= v.local_starts AND s.sold < v.local_ends ORDER BY ALL"
+)
+
+
+def test_the_view_gives_no_row_twice_where_months_came_after_days(duck, path):
+    slices = days(date(2024, 1, 1), 40)
+    rows = given(slices, "DATE")
+    swap(duck, slices, rows, "days")
+    swap(duck, [part("2024-01", window((2024, 1, 1), (2024, 2, 1)))], rows.slice(0, 31), "months")
+    swap(duck, slices[35:36], rows.slice(35, 1), "again")
+    found = run_sql(path, IN_README)
+    assert [row[1] for row in found] == ["months"] * 31 + ["days"] * 4 + ["again"] + ["days"] * 4
+    kept = run_sql(path, "SELECT partition_key, is_current, local_starts IS NULL, row_count FROM marigold.versions")
+    assert sum(row[1] for row in kept) == 10
+    assert all(row[1] is not row[2] and row[3] > 0 for row in kept)
+
+
+def test_the_view_gives_no_row_twice_where_a_table_was_written_whole_or_cut_by_other_columns(duck, path):
+    slices = days(date(2024, 1, 1), 2)
+    rows = pa.table({"sold": [date(2024, 1, 1), date(2024, 1, 2)], "place": ["a", "a"], "expected": ["1", "2"]})
+    swap(duck, slices, rows, "days")
+    both = [part(f"{one.partition_key}|a", *one.conditions, Equals(expression="place", value="a")) for one in slices]
+    swap(duck, both[:1], rows.slice(0, 1), "days and places")
+    assert run_sql(path, IN_README) == [("1", "days and places"), ("2", "days")]
+    swap(duck, [PartitionSlice(table=TABLE, partition_key=None, owner="market/daily_sales")], rows, "whole")
+    assert run_sql(path, IN_README) == [("1", None), ("2", None)]
+    swap(duck, slices[1:], rows.slice(1, 1), "again")
+    assert run_sql(path, IN_README) == [("1", None), ("2", "again")]
+
+
+def test_partitions_of_several_places_do_not_cover_each_other(duck, path):
+    slices = [
+        part(f"{day.partition_key}|{place}", *day.conditions, Equals(expression="place", value=place))
+        for day in days(date(2024, 1, 1), 2)
+        for place in ("a", "A")
+    ]
+    swap(duck, slices, pa.table({"sold": [date(2024, 1, 1)], "place": ["a"]}))
+    assert run_sql(path, "SELECT count(*), count(v.starts) FROM marigold.versions v WHERE is_current") == [(4, 4)]
+
+
+def test_a_query_that_was_kept_tells_what_has_built_the_rows_since_and_who_accepts_it(duck, path):
+    slices = days(date(2024, 1, 1), 3)
+    rows = given(slices, "DATE")
+    swap(duck, slices[:2], rows.slice(0, 2), "1")
+    kept = duck.versions_query(TABLE)
+    swap(duck, slices[1:], rows.slice(1, 2), "2")
+    accepted(duck, slices[0].partition_key)
+    wanted = "expected, marigold_code_version, marigold_accepted_by"
+    keys = [slice_.partition_key for slice_ in slices]
+    assert run_sql(path, f"SELECT {wanted} FROM ({kept}) ORDER BY 1") == [
+        (keys[0], "1", "nadia"),
+        (keys[1], "2", None),
+        (keys[2], None, None),
+    ]
+    assert "-- it knows the rows of the 2 partitions of that time" in kept
+    assert f"Written {datetime.now(UTC):%Y-%m-%d}" in kept.splitlines()[0]
+
+
+def test_partitions_that_the_table_can_no_longer_be_cut_into_are_named_and_spoil_no_other(duck, path):
+    old = part("old\n; x", Equals(expression="lower(place)", value="a"))
+    swap(duck, [old], pa.table({"sold": [date(2024, 1, 1)], "place": ["a"], "expected": ["2024-01-01"]}))
+    run_sql(path, "ALTER TABLE market.daily_sales DROP place")
+    with pytest.raises(ConfigurationError, match="lower"):
+        duck.versions_query(TABLE)
+    slices = days(date(2024, 1, 1), 1)
+    swap(duck, slices, given(slices, "DATE"))
+    assert joined(duck, path, wanted="expected, marigold_partition_key") == [("2024-01-01", "2024-01-01")]
+    text = duck.versions_query(TABLE)
+    assert "-- Not in it, as the table can no longer be cut by 'lower(place)': 'old\\n; x'." in text.splitlines()

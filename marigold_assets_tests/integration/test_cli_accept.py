@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from marigold_assets.location import LocationOptions, load
-from marigold_assets_tests.integration.cli_project import Project, day
+from marigold_assets_tests.integration.cli_project import SHOP, Project, day
 
 pytestmark = pytest.mark.slow
 SALES = "shop/raw_orders"
@@ -75,7 +75,7 @@ def test_a_range_is_accepted_and_the_report_and_its_check_say_so(shop):
     assert found["stretches"][0]["accepted"]["until"] == "2100-01-01T00:00:00Z"
     text = project.run("versions", SALES, "-f", str(path))
     assert "by Nadia, until 2100-01-01 00:00:00 UTC: the prices of that time" in text
-    assert "4 partitions under others are accepted" in text
+    assert "4 partitions under others, which are accepted; all the rest under 2" in text
 
 
 def test_all_that_is_odd_is_accepted_once(shop):
@@ -119,7 +119,8 @@ def test_what_is_built_under_yet_another_definition_is_not_accepted_by_it(shop):
         (["--range", "2024-01-01"], "is no range"),
         (["--partition", "2024-02-30"], "which are '2024-01-01' to '2024-01-31'"),
         (["--range", "2024-01-05...2024-01-08"], "2 of these partitions were never built: '2024-01-07', '2024-01-08'"),
-        (["--partition", "2024-01-01", "--all-odd"], "Name the partitions"),
+        (["--partition", "2024-01-01", "--all-odd"], "only one of them"),
+        (["--range", "2024-01-01...2024-01-02", "--all-odd"], "only one of them"),
         ([], "Name the partitions"),
         (["--all-odd", "--until", "2020-01-01"], "which is past"),
         (["--all-odd", "--until", "soon"], "give a date"),
@@ -194,3 +195,38 @@ def test_processes_that_accept_at_once_all_do(shop):
         one.stderr.close()
     assert sorted(one.partition_key for one in recorded(shop)) == [day(1), day(2)]
     assert all(one.accepted_at - started < timedelta(minutes=2) for one in recorded(shop))
+
+
+FEWER = '"2024-01-01", end_date', '"2024-01-03", end_date'
+
+
+def test_partitions_that_the_asset_no_longer_has_can_be_accepted_as_the_ledger_has_them(shop):
+    project, path = shop
+    fewer = project.folder / f"fewer_{project.folder.name}.py"
+    fewer.write_text(path.read_text().replace(*FEWER))
+    told = accept((project, fewer), "--partition", day(1))
+    assert f"  {day(1)}: 1" in told.splitlines()
+    told = json.loads(accept((project, fewer), "--all-odd", "--json"))
+    assert sorted(key for one in told["definitions"][0]["ranges"] for key in one["keys"]) == [day(2), day(3), day(4)]
+    assert "nothing to accept" in accept((project, fewer), "--all-odd").lower()
+    assert {one["accepted"]["by"] for one in project.report(fewer, SALES)["retired"]} == {"Nadia"}
+    refused = accept((project, fewer), "--range", f"{day(5)}...{day(1)}", code=2)
+    assert "does not have any more" in refused
+
+
+def test_all_that_is_odd_is_what_the_report_calls_odd(tmp_path, monkeypatch):
+    """A version that is declared to change nothing, and does."""
+    monkeypatch.chdir(tmp_path)
+    project = Project(tmp_path)
+    project.home.mkdir()
+    project.build(project.shop("first"), SALES, "daily_sales", keys=(day(1), day(3)))
+    text = SHOP.replace('code_version="{sales}"', 'code_version="{sales}", metadata=DECLARED')
+    declared = 'DECLARED = {{"marigold/column_versions": {{"2": {{"since": "1", "columns": []}}}}}}'
+    path = project.shop("second", sales="2", n=2, text=text.replace("\n\n\n@", f"\n{declared}\n\n\n@", 1))
+    project.build(path, "daily_sales", key=day(3))
+    [odd] = project.report(path, "daily_sales")["mixture"]["odd"]
+    assert odd["keys"] == [day(1), day(2)]
+    words = ["--all-odd", "--reason", "r", "--by", "Nadia", "--json"]
+    told = json.loads(project.run("versions", "accept", "daily_sales", "-f", str(path), *words))
+    assert told["partitions"] == 2
+    assert project.report(path, "daily_sales")["mixture"]["odd"] == []

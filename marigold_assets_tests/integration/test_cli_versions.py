@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -12,8 +13,9 @@ import pandas as pd
 import pytest
 
 from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, partitioned_asset
+from marigold_assets.cli.columns import shown
 from marigold_assets.cli.gathering import gather
-from marigold_assets.cli.rendering import console, render, shown
+from marigold_assets.cli.rendering import console, render
 from marigold_assets.cli.survey import survey
 from marigold_assets.location import CodeLocation
 from marigold_assets_tests.integration.cli_project import RANGE_END, RANGE_START, Project, day
@@ -100,10 +102,12 @@ def test_the_event_log_agrees_with_the_ledger(shop):
     found = project.report(path, "daily_sales")["event_log"]
     assert found == {
         "compared": True,
+        "home": str(project.home),
         "reason": None,
         "event_missing": [],
         "ledger_missing": [],
         "differing": [],
+        "other_swap": [],
         "unknown": [],
     }
 
@@ -128,7 +132,8 @@ def test_people_are_told_the_same_with_the_commands_that_help(shop):
     for line in (
         "31 partitions: 20 built, 11 not built; 20 rows",
         "Definitions: 15 partitions under others than 2, in all columns",
-        f"  {day(6)} to {day(20)} (15 partitions): 1 -> 2",
+        f"  {day(6)} to {day(20)} (15 partitions): 1",
+        "  the same that Definitions names, with the remedy",
         f"  {day(12)}: shop/raw_orders {day(12)} was restated",
         "Event log: agrees with the ledger",
     ):
@@ -358,10 +363,22 @@ def test_inputs_of_which_nothing_is_known_are_named(history, tmp_path, monkeypat
     path = tmp_path / "without_orders.py"
     path.write_text(text.replace("assets=[raw_orders, ", "assets=["))
     found = history.report(path, "daily_sales")
+    # The ledger of the same database knows it all the same.
+    assert (found["unknown_inputs"], [one["partition"] for one in found["stale"]]) == ([], [day(12)])
+    own = Project(tmp_path / "own")
+    own.folder.mkdir()
+    shutil.copytree(history.home, own.home)
+    shutil.copy(history.database, own.database)
+    with duckdb.connect(own.database) as connection:
+        connection.execute("DELETE FROM marigold.ledger WHERE owner = 'shop/raw_orders'")
+    path = own.folder / "without_orders.py"
+    path.write_text(text.replace("assets=[raw_orders, ", "assets=[").replace(str(history.database), str(own.database)))
+    found = own.report(path, "sales_to_date")
     why = "the code location does not have it"
-    assert found["unknown_inputs"] == [{"asset": "shop/raw_orders", "reason": why}]
-    assert found["stale"] == []
-    assert "nothing is known of shop/raw_orders" in history.run("versions", "daily_sales", "-f", str(path))
+    assert found["unknown_inputs"] == [{"asset": "shop/raw_orders", "reason": why, "was_recorded": True}]
+    text = own.run("versions", "daily_sales", "-f", str(path))
+    assert "Inputs: not judged; nothing is known any more of shop/raw_orders" in text.splitlines()
+    assert "none has changed" not in text
 
 
 def test_many_stretches_are_cut_short_unless_all_are_wanted(tmp_path, capsys, monkeypatch):
@@ -385,3 +402,149 @@ def test_nothing_is_cut_where_the_output_is_no_terminal(shop):
     text = project.run("versions", "daily_sales", "-f", str(path))
     assert max(map(len, text.splitlines())) > 160
     assert "\x1b[" not in text
+
+
+def test_an_event_of_another_swap_is_told_although_the_content_is_the_same(copy):
+    """A run of another version died between COMMIT and event."""
+    own, _ = copy
+    third = own.shop("third", sales="3", n=2, cents=11)
+    own.build(third, "daily_sales", keys=(day(1), day(2)))
+    assert own.report(third, "daily_sales")["event_log"]["other_swap"] == []
+    with sqlite3.connect(own.home / "history" / "runs" / "index.db") as index:
+        index.execute(
+            "DELETE FROM event_logs WHERE id = (SELECT max(id) FROM event_logs WHERE partition = ? AND"
+            " dagster_event_type = 'ASSET_MATERIALIZATION' AND asset_key = ?)",
+            [day(2), '["daily_sales"]'],
+        )
+    index.close()
+    found = own.report(third, "daily_sales")["event_log"]
+    assert [one["keys"] for one in found["other_swap"]] == [[day(2)]]
+    assert (found["differing"], found["event_missing"]) == ([], [])
+    text = own.run("versions", "daily_sales", "-f", str(third), "--check", code=1)
+    assert "but of another swap than the ledger" in text
+    assert f"compared with that of the instance in {own.home} (DAGSTER_HOME)" in text
+    assert "Nothing agrees" not in text
+
+
+def test_rows_that_another_tool_has_changed_and_a_table_that_was_dropped_are_told(copy):
+    own, path = copy
+    table = own.report(path, "daily_sales")["table_rows"]
+    assert table == {"stored": 20, "ledger": 20, "ledger_with_retired": 20, "agrees": True}
+    with duckdb.connect(own.database) as connection:
+        connection.execute("DELETE FROM public.daily_sales WHERE day = '2024-01-04'")
+    text = own.run("versions", "daily_sales", "-f", str(path), "--check", code=1)
+    assert "Table: holds 19 rows, and the ledger has 20: another tool has changed it" in text.splitlines()
+    with duckdb.connect(own.database) as connection:
+        connection.execute("DROP TABLE public.daily_sales")
+    text = own.run("versions", "daily_sales", "-f", str(path), "--check", code=1)
+    assert "Table: does not exist, although the ledger has rows in it: it was dropped" in text.splitlines()
+    assert own.report(path, "daily_sales")["table_rows"]["stored"] is None
+
+
+def test_what_is_stale_is_found_through_assets_that_were_renamed(copy):
+    own, path = copy
+    text = path.read_text().replace('key_prefix=["shop"]', 'key_prefix=["store"], metadata=FORMER')
+    text = text.replace('["shop", "raw_orders"]', '["store", "raw_orders"]')
+    former = 'FORMER = {"schema": "shop", "marigold/renamed_from": "shop/raw_orders"}'
+    renamed = own.folder / "renamed.py"
+    renamed.write_text(text.replace("\n\n\n@", f"\n{former}\n\n\n@", 1))
+    before = {one["partition"]: one["depth"] for one in own.report(path, "sales_to_date")["stale"]}
+    found = own.report(renamed, "sales_to_date")
+    assert {one["partition"]: one["depth"] for one in found["stale"]} == before
+    assert found["stale"][-1]["origin"] == {"asset": "store/raw_orders", "partition": day(12)}
+    assert found["unknown_inputs"] == []
+
+
+def test_an_empty_home_stays_empty_and_is_suspected(shop, tmp_path):
+    project, path = shop
+    text = project.run("versions", "daily_sales", "-f", str(path), home=str(tmp_path), code=0)
+    assert list(tmp_path.iterdir()) == []
+    assert f"  compared with that of the instance in {tmp_path} (DAGSTER_HOME)" in text.splitlines()
+    assert "Nothing agrees: is that the instance" in text
+    (tmp_path / "dagster.yaml").touch()
+    project.run("versions", "daily_sales", "-f", str(path), home=str(tmp_path), code=0)
+    assert [one.name for one in tmp_path.iterdir()] == ["dagster.yaml"]
+
+
+RAISES = """
+import sys
+import dagster as dg
+from marigold_assets import FencedPartitionIOManager, partitioned_asset
+
+class Days(dg.StaticPartitionsDefinition):
+    def get_partition_keys(self, *args, **more):
+        if "cli" in str(sys._getframe(2).f_code.co_filename) or "location" in str(sys._getframe(1).f_code.co_filename):
+            raise {error}
+        return super().get_partition_keys(*args, **more)
+
+@partitioned_asset(partitions_def=Days(["a"]), partition_expr="part")
+def things(context: dg.AssetExecutionContext): ...
+
+defs = dg.Definitions([things], resources={{"io_manager": FencedPartitionIOManager(database="{database}")}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        ("ValueError('of nobody')", 2, "ValueError: of nobody"),
+        ("OSError(5, 'of nobody')", 2, "OSError"),
+        ("SystemExit(1)", 2, "ended the process"),
+        ("KeyboardInterrupt", 130, "Interrupted"),
+    ],
+)
+def test_no_error_is_taken_for_something_found(shop, tmp_path, error, code, told):
+    project, _ = shop
+    path = tmp_path / "raises.py"
+    path.write_text(RAISES.format(error=error, database=project.database))
+    ran = project.process("versions", "things", "-f", str(path), "--check")
+    assert (ran.returncode, ran.stdout) == (code, ""), ran.stderr
+    assert told in ran.stderr
+    assert (f"raise {error}" in ran.stderr) is error.startswith(("Value", "OSError"))
+
+
+def test_definitions_that_end_the_process_are_an_error(shop, tmp_path):
+    project, _ = shop
+    path = tmp_path / "ends.py"
+    path.write_text("import sys\nsys.exit(1)\n")
+    assert "SystemExit: 1" in project.run("versions", "things", "-f", str(path), code=2)
+
+
+def test_an_output_that_lacks_letters_gets_the_whole_report_and_json_that_is_json(tmp_path):
+    project = Project(tmp_path)
+    project.home.mkdir()
+    path = project.shop("own", raw="ü1")
+    project.build(path, "shop/raw_orders", key=day(1))
+    env = {"PYTHONIOENCODING": "ascii"}
+    text = project.process("versions", "shop/raw_orders", "-f", str(path), env=env)
+    assert text.returncode == 0, text.stderr
+    assert "Code version now: \\xfc1" in text.stdout
+    assert "Event log: agrees with the ledger" in text.stdout
+    told = project.process("versions", "shop/raw_orders", "-f", str(path), "--json", env=env)
+    assert json.loads(told.stdout)["code"]["version"] == "ü1"
+
+
+def test_a_slip_in_a_command_is_told_from_an_asset_that_is_not_there(shop):
+    project, path = shop
+    assert "marigold versions check?" in project.run("versions", "chekc", "-f", str(path), code=2)
+    assert "marigold versions check?" in project.run("versions", "chekc", code=2)
+    assert "command" not in project.run("versions", "daily", "-f", str(path), code=2)
+
+
+def test_a_module_beside_the_file_is_proposed_as_working_directory(shop, tmp_path, monkeypatch):
+    project, _ = shop
+    (tmp_path / "beside_it.py").touch()
+    path = tmp_path / "imports.py"
+    path.write_text("import beside_it\n")
+    monkeypatch.chdir("/")
+    assert f"-d {tmp_path} " in project.run("versions", "things", "-f", str(path), code=2)
+
+
+def test_code_that_is_out_of_date_has_a_remedy_where_the_definitions_are_uniform(shop, tmp_path):
+    project, _ = shop
+    path = project.shop("newest", raw="9", cents=11)
+    lines = project.run("versions", "shop/raw_orders", "-f", str(path)).splitlines()
+    at = lines.index("Code: 20 partitions not built by the present code version")
+    assert lines[at + 1] == f"  {day(1)} to {day(20)} (20 partitions): 1 -> 9"
+    assert "materialize" in lines[at + 2] or "start a backfill" in lines[at + 2]
+    assert all(line == line.rstrip() for line in lines)

@@ -325,3 +325,43 @@ def test_the_newest_data_version_of_every_partition_comes_at_once(tmp_path):
         assert set(storage.get_materialized_partitions(key)) == {"a", "b", "c"}
         [entry] = storage.get_latest_materialization_events([key]).values()
         assert entry.asset_materialization.partition == "c"
+
+
+class Remote:
+    """An event log that is asked by the methods that all have."""
+
+    def __init__(self, storage):
+        self.get_latest_storage_id_by_partition = storage.get_latest_storage_id_by_partition
+        self.get_event_records = storage.get_event_records
+
+
+@pytest.mark.parametrize("kind", [lambda storage: storage, Remote], ids=["SQL", "any"])
+def test_what_the_newest_events_of_other_runs_say_comes_at_once(tmp_path, kind):
+    key, name = dg.AssetKey("one"), "marigold/swap_id"
+
+    @dg.asset(key=key, partitions_def=dg.StaticPartitionsDefinition(["a", "b", "c", "d"]))
+    def one(context):
+        yield dg.AssetMaterialization(key, partition=context.partition_key, tags={name: f"of {context.run.run_id}"})
+        yield dg.Output(None, metadata={"__source_asset_observation__": True})
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        run = dg.materialize([one], partition_key="a", instance=instance).run_id
+        newer = dg.materialize([one], partition_key="a", instance=instance).run_id
+        for partition, event in {
+            "b": {"metadata": {name: "as metadata", "other": {name: "within"}}},
+            "c": {"tags": {"else": "x"}, "metadata": {"text": f'"{name}": "in a text"'}},
+            "d": {"tags": {name: "unexpected"}},
+        }.items():
+            instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition, **event))
+        storage = dagster_loading.event_storage(tmp_path)
+        expected = dict.fromkeys("abc", run)
+        told = dagster_loading.told_by_others(kind(storage), key, expected, name)
+        assert told == {"a": f"of {newer}", "b": "as metadata"}
+        assert dagster_loading.told_by_others(kind(storage), key, {"a": newer}, name) == {}
+
+
+def test_an_event_log_that_was_never_written_is_not_made(tmp_path):
+    assert dagster_loading.event_storage(tmp_path) is None
+    (tmp_path / "dagster.yaml").write_text(f"storage:\n  sqlite:\n    base_dir: {tmp_path}/elsewhere\n")
+    assert dagster_loading.event_storage(tmp_path) is None
+    assert [one.name for one in tmp_path.iterdir()] == ["dagster.yaml"]

@@ -165,6 +165,7 @@ def test_a_refactoring_is_found_proven_and_carried_over(history, lock):
     assert history.says(tidied, "check", *lock)
     [record] = json.loads((history.folder / "code_versions.lock").read_text())["assets"]["sales"]["equivalent"]
     assert set(record["partitions"]) <= set(HALF)
+    assert history.report(tidied, "sales")["other_code_same_version"] == []
 
 
 def test_a_silent_change_is_found_and_cannot_be_proven(history, lock):

@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from marigold_assets.cli.survey import Events, Evidence, consecutive, survey
+from marigold_assets.cli.agreement import Events
+from marigold_assets.cli.columns import tabulated
+from marigold_assets.cli.survey import Evidence, consecutive, mixture_of, survey
 from marigold_assets.lineage import Code
 from marigold_assets.mixtures import ColumnChange
 from marigold_assets.model import (
@@ -62,7 +64,7 @@ def acceptance(key, version="1", until=None, by="Nadia"):
     )
 
 
-def report(*entries, keys=KEYS, present=("1", "f"), related=(), **given):
+def report(*entries, keys=KEYS, present=("1", "f"), related=(), related_as=None, **given):
     heads = {one.partition_key: one for one in entries}
     evidence = Evidence(
         **{
@@ -71,13 +73,14 @@ def report(*entries, keys=KEYS, present=("1", "f"), related=(), **given):
             "keys": keys,
             "heads": heads,
             "history": entries,
-            "related": {(one.owner, one.partition_key): one for one in (*entries, *related)},
+            "related": related_as or {(one.owner, one.partition_key): one for one in (*entries, *related)},
             "unknown": {},
             "reads": False,
             "acceptances": (),
             "present": Code(version=present[0], fingerprint=present[1]),
             "changes": {},
             "events": None,
+            "stored_rows": sum(one.row_count for one in heads.values()) if heads else None,
             **given,
         }
     )
@@ -125,8 +128,9 @@ def test_without_versions_the_fingerprints_count_and_what_is_not_recorded_is_unk
 
 
 def test_other_code_under_the_same_version_is_told_and_is_not_wrong():
-    found = report(entry("d1", fingerprint="f"), entry("d2", fingerprint="g"), entry("d3", fingerprint=None))
-    assert found.other_code == ("d2",)
+    built = [entry(f"d{number}", fingerprint=one) for number, one in enumerate(("c:f", "c:g", None, "b:g", "c:h"), 1)]
+    found = report(*built, present=("1", "c:f"), same_code=["c:h"])
+    assert (found.other_code, found.code_unknown) == (("d2",), ("d4",))
     assert found.is_well
 
 
@@ -202,6 +206,77 @@ def test_a_data_version_that_says_nothing_is_not_wrong_and_a_missing_event_is():
     joint = Events(materialized=frozenset({"d1"}), data_versions={"d1": "mh1s:joint"})
     assert report(entry("d1"), events=joint).is_well
     assert not report(entry("d1"), events=Events(materialized=frozenset(), data_versions={})).is_well
+
+
+def test_an_event_of_another_swap_is_wrong_although_the_content_is_the_same():
+    given = {"materialized": frozenset({"d1", "d2"}), "data_versions": {"d1": content(1), "d2": content(1)}}
+    built = [entry("d1", 1), entry("d2", 2)]
+    found = report(*built, events=Events(**given, swap_ids={"d1": "1", "d2": "0"}))
+    assert (found.disagreement.other_swap, found.disagreement.differing, found.is_well) == (("d2",), (), False)
+    assert not found.disagreement.is_everywhere
+    assert report(*built, events=Events(**given, swap_ids={"d1": "1"})).is_well
+    assert report(*built, events=Events(materialized=frozenset(), data_versions={})).disagreement.is_everywhere
+
+
+@pytest.mark.parametrize(
+    ("built", "stored", "agrees"),
+    [
+        (["d1", "d2"], 20, True),
+        (["d1", "d2"], 19, False),
+        (["d1", "d2"], 21, False),
+        (["d1", "d2"], None, False),
+        ([], None, True),
+        ([], 0, True),
+        ([], 3, False),
+        (["d1", "gone"], 10, True),
+        (["d1", "gone"], 20, True),
+        (["d1", "gone"], 9, False),
+        (["d1", "gone"], 21, False),
+    ],
+)
+def test_the_rows_of_the_table_are_those_of_the_ledger(built, stored, agrees):
+    found = report(*(entry(key) for key in built), stored_rows=stored)
+    assert (found.table.agrees, found.is_well) == (agrees, agrees)
+
+
+READ = {"lost": content(1), "files": None}
+
+
+def test_inputs_that_were_recorded_and_are_known_no_more_are_not_judged():
+    inputs = [InputPartition(owner=name, partition_key="d1", content_hash=held) for name, held in READ.items()]
+    found = report(entry("d1", inputs=inputs), unknown={"lost": "why", "files": "why"})
+    assert (found.unjudged, found.stale, found.is_well) == (("lost",), (), False)
+    assert report(entry("d1", inputs=inputs), unknown={"files": "why"}).is_well
+
+
+def test_what_is_stale_is_called_as_it_is_called_now():
+    raw = entry("d1", owner="raw", holds=2)
+    own = entry("d1", inputs=[InputPartition(owner="was_raw", partition_key="d1", content_hash=content(1))])
+    [stale] = report(own, related_as={("t", "d1"): own, ("was_raw", "d1"): raw}, renamed={"was_raw": "raw"}).stale
+    assert (stale.because, stale.origin) == (("raw", "d1"), ("raw", "d1"))
+
+
+def test_what_the_asset_no_longer_has_is_odd_for_whoever_accepts_and_does_not_say_what_is_wanted():
+    built = [entry("d1", 1), *(entry(key, number, version="0") for number, key in enumerate(("x", "y"), 2))]
+    found = report(*built, present=("9", "f"))
+    assert str(found.mixture.wanted) == "1"
+    assert found.mixture.odd == ()
+    [odd] = mixture_of(found.evidence, NOW, with_retired=True).odd
+    assert odd.keys == ("x", "y")
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100, 140, None])
+def test_no_key_and_no_time_is_cut_whatever_the_width(width):
+    keys = [f"2024-01-{number:02d}" for number in range(1, 21)]
+    built = [entry(key, number, version=f"v{number % 2}", run="ae4413e1") for number, key in enumerate(keys)]
+    lines = "\n".join(tabulated("Built under", report(*built, keys=keys).written, width)).splitlines()
+    assert all(key in "\n".join(lines) for key in keys)
+    assert all(line == line.rstrip() for line in lines)
+    assert width is None or max(map(len, lines)) <= width
+    assert ("first write" in lines[0]) is (width is None or width == 140)
+    assert width == 60 or sum("2024-05" in line for line in lines) == len(keys)
+    long = "2024-01-01T00:00:00+02:00|a-rather-long-place"
+    assert long in "\n".join(tabulated("Built under", report(entry(long), keys=[long]).written, width))
 
 
 def test_an_asset_without_partitions_is_one_partition():
