@@ -80,7 +80,12 @@ def lock(
     written = sorted(name for name in names if before.assets.get(name) != after.assets.get(name))
     refused = _for_commands(left, options, lock_file)
     if as_json:
-        _print_json(path, refused, {"assets": len(after.assets), "written": written}, is_failure=_is_refused)
+        _print_json(
+            path,
+            refused,
+            {"assets": len(after.assets), "written": written, **_part(found, before)},
+            is_failure=_is_refused,
+        )
     else:
         click.echo(f"{path}: {_counted(len(after.assets))}, {_listed(written) or 'as it was'}.")
         _print(refused)
@@ -118,7 +123,7 @@ def check(
     failures = [one for one in found if fails(one)]
     looked_at = len(assets) or len(looked.code)
     if as_json:
-        _print_json(path, found, {"assets": looked_at}, is_failure=fails)
+        _print_json(path, found, {"assets": looked_at, **_part(looked, known)}, is_failure=fails)
     else:
         _print(failures)
         _print([one for one in found if not fails(one)], note="Note: ")
@@ -145,6 +150,10 @@ def _accepted(
 
 def _for_commands(findings: Sequence[Finding], options: LocationOptions, lock_file: Path | None) -> list[Finding]:
     return [replace(one, options=command_options(options, lock_file)) for one in findings]
+
+
+def _part(found: Present, known: Lock) -> dict[str, Any]:
+    return {"looked_at": found.where, "not_looked_at": sorted(found.left_out(known))}
 
 
 def _print_left_out(found: Present, known: Lock) -> None:

@@ -331,6 +331,22 @@ def test_partitions_are_named_and_a_range_is_turned_round(built):
     assert "--range 2024-01-02...2024-01-03" in built.prove("--range", "2024-01-03...2024-01-02").stderr
 
 
+@pytest.mark.parametrize(
+    ("key", "name", "code", "said"),
+    [
+        ('name="revenue"', "revenue", 2, "those of sales, as it was called, lie in table public.sales"),
+        ('key_prefix=["shop"]', "shop/sales", 0, "the present code goes by code_version '1'"),
+    ],
+)
+def test_a_renamed_asset_is_proven_as_far_as_its_table_is_the_same(built, key, name, code, said):
+    assert built.run("versions", "lock").exit_code == 0
+    built.edit(lambda text: text.replace('"net": 1.5', '"net": 3 / 2'))
+    former = 'metadata={"marigold/renamed_from": "sales", "schema": "public"}'
+    built.edit(lambda text: text.replace('code_version="1")', f'code_version="1", {former}, {key})', 1))
+    result = built.run("versions", "prove", name, "--lock", "--sample", "2")
+    assert (result.exit_code, said in result.output) == (code, True)
+
+
 def test_row_counts_of_both_sides_are_named(built):
     built.edit(lambda text: text.replace("else 3", "else 2"))
     assert "computed 2, stored 3" in built.prove("--partition", "2024-01-02").stdout
