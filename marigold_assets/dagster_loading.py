@@ -6,7 +6,6 @@ As :mod:`marigold_assets.dagster_internals` for what is done within them, and wi
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -209,9 +208,9 @@ def _told_in_sql(storage: Any, key: dg.AssetKey, runs: Mapping[str, str], name: 
 
 
 def _said(event: str, name: str) -> str | None:
-    """What the text of an event says under a name; its tags stand at its end."""
-    quoted = re.escape(json.dumps(name))
-    tags = re.findall(rf'{quoted}: ("[^"\\]*")', event)
-    texts = re.findall(rf'"text": ("[^"\\]*")\}}, "label": {quoted}', event)
-    told = tags or texts
-    return str(json.loads(told[-1])) if told else None
+    """What the text of an event says under a name."""
+    told = json.loads(event)["dagster_event"]["event_specific_data"]["materialization"]
+    if name in (told["tags"] or {}):
+        return str(told["tags"][name])
+    entries = told["metadata_entries"] or ()
+    return next((one["entry_data"].get("text") for one in entries if one["label"] == name), None)
