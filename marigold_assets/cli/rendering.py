@@ -24,9 +24,15 @@ _WIDE = 10_000  # of a file or a pipe: nothing is cut and nothing is wrapped the
 _MOST_COMMANDS = 5
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command: rich would end the process as if something had been found."""
+        raise  # noqa: PLE0704 - rich calls this where it has caught the error
+
+
 def console(file: TextIO | None = None) -> Console:
     """Where a report goes: coloured on a terminal, and as it is into everything else."""
-    made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    made = _Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not made.is_terminal:
         made.width = _WIDE
     return made

@@ -341,7 +341,7 @@ def test_what_the_newest_events_of_other_runs_say_comes_at_once(tmp_path, kind):
 
     @dg.asset(key=key, partitions_def=dg.StaticPartitionsDefinition(["a", "b", "c", "d"]))
     def one(context):
-        yield dg.AssetMaterialization(key, partition=context.partition_key, tags={name: f"of {context.run.run_id}"})
+        yield dg.AssetMaterialization(key, partition=context.partition_key, tags={name: f"of-{context.run.run_id}"})
         yield dg.Output(None, metadata={"__source_asset_observation__": True})
 
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
@@ -356,7 +356,7 @@ def test_what_the_newest_events_of_other_runs_say_comes_at_once(tmp_path, kind):
         storage = dagster_loading.event_storage(tmp_path)
         expected = dict.fromkeys("abc", run)
         told = dagster_loading.told_by_others(kind(storage), key, expected, name)
-        assert told == {"a": f"of {newer}", "b": "as metadata"}
+        assert told == {"a": f"of-{newer}", "b": "as metadata"}
         assert dagster_loading.told_by_others(kind(storage), key, {"a": newer}, name) == {}
 
 
