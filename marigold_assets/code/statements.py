@@ -82,8 +82,8 @@ class _Statements:
             for name, binding in dict.fromkeys(self._changes(one.nodes, one.run))
         ]
         for name, binding in changes:
-            for one in self._things(name):
-                self.found.setdefault(one, []).append(binding)
+            for thing in self._things(name):
+                self.found.setdefault(thing, []).append(binding)
         for several in self.found.values():
             several.sort(key=lambda binding: (binding.position, binding.is_change))
 

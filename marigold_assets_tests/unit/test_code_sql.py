@@ -126,7 +126,7 @@ def test_a_run_ends_where_sql_that_it_reads_has_changed(module, sql, tmp_path):
 
     def values():
         with duckdb.connect(database) as connection:
-            return [v for (v,) in connection.execute("SELECT v FROM sales ORDER BY day").fetchall()]
+            return [v for (v,) in connection.execute("SELECT v FROM public.sales ORDER BY day").fetchall()]
 
     failed = run()
     assert values() == [1, 1]

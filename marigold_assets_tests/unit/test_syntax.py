@@ -116,7 +116,7 @@ def test_files_of_sql_that_are_named():
 
 
 def test_sql_that_stands_in_functions_is_told_from_the_rest():
-    text = "a = 'a.sql', [x for x in 'b.sql']\ndef f(c='c.sql'):\n    return [f'{x}/d.sql' for x in y]\ng = lambda: 'a.sql'"
+    text = "a = 'a.sql', [x for x in 'b.sql']\ng = lambda c='c.sql': ([f'{x}/d.sql' for x in y], 'a.sql')"
     found = reading(*parsed(text))
     assert found.sql == ("a.sql", "b.sql", "c.sql", "d.sql")
     assert found.late_sql == ("a.sql", "d.sql")
