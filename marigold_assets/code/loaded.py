@@ -8,14 +8,17 @@ are imports within a function, what containers and objects of the project hold, 
 of SQL that the code names. Of other packages the name counts that is used.
 
 A name of a module means what its text says, not what it stands for at the moment: a cache that fills, a path of this
-machine or a setting of the environment is no code. The text is that of the moment of loading: it is taken when the
-asset is defined and believed only where it compiles to the code that is loaded. Where that text is gone, the bytecode
-counts, so that the fingerprint is neither that of the old text nor of the new one.
+machine or a setting of the environment is no code. The text, also that of files of SQL, is that of the moment of
+loading: it is taken when the asset is defined and believed only where it compiles to the code that is loaded. Where
+that text is gone, the bytecode counts, so that the fingerprint is neither that of the old text nor of the new one. So
+does it for functions that ``exec`` makes, whose fingerprint is another one under ``python -O``.
 
 Not seen are: attributes of unknown objects and methods chosen by what an object is at run time, as far as no class of
 the object is named; ``eval``, ``exec`` and names that are computed (a module that is used as an object counts as a
-whole); annotations in quotes; other files than SQL, and SQL that lies elsewhere; compiled extensions; what code outside
-of a module changes in it. A local variable that is renamed counts.
+whole); annotations in quotes; docstrings, also where code reads them; other files than SQL (``.sql``, in small
+letters), and SQL that lies above its package; compiled extensions; what code outside of a module changes in it, and
+what a call within an expression does to what it is given (:mod:`marigold_assets.code.statements`); what a held value
+cannot be pickled with (:mod:`marigold_assets.code.values`). A local variable that is renamed counts.
 
 Fingerprints of another prefix are those of another method and equal none: where no version is declared, ``cf1`` in a
 ledger is other code.

@@ -31,7 +31,7 @@ class Binding:
         imported: What it imports, if it is an import.
         is_change: Whether it changes what the name stands for (``RATES["eu"] = 2``) instead of binding it.
         is_argument: Whether it does so, if at all, because a call is given the name.
-        is_certain: Whether nothing is around it.
+        is_certain: Whether it is a binding that stands within no other statement.
         position: Its place among all statements.
     """
 
@@ -41,6 +41,15 @@ class Binding:
     is_argument: bool = False
     is_certain: bool = False
     position: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Statement:
+    """A statement, or the head of one: after what it depends on, what of it is run, and whether it is for certain."""
+
+    nodes: tuple[ast.AST, ...]
+    run: tuple[ast.AST, ...]
+    is_certain: bool
 
 
 def bindings_of(body: Sequence[ast.stmt]) -> Mapping[str, Sequence[Binding]]:
@@ -63,25 +72,25 @@ class _Statements:
         self.found: dict[str, list[Binding]] = {}
         self._changed_by: dict[str, frozenset[str]] = {}
         statements = list(_statements(body, ()))
-        for position, (nodes, within) in enumerate(statements):
-            self._bind(nodes, within, position)
-        self._definitions = _definitions(nodes[-1] for nodes, _ in statements)
+        for position, one in enumerate(statements):
+            self._bind(one, position)
+        self._definitions = _definitions(one.nodes[-1] for one in statements)
         self._same = _same_things(body)
         changes = [
-            (name, replace(binding, is_change=True, is_certain=len(nodes) == 1, position=position))
-            for position, (nodes, within) in enumerate(statements)
-            for name, binding in dict.fromkeys(self._changes(nodes, within))
+            (name, replace(binding, is_change=True, position=position))
+            for position, one in enumerate(statements)
+            for name, binding in dict.fromkeys(self._changes(one.nodes, one.run))
         ]
         for name, binding in changes:
-            for one in self._things(name):
-                self.found.setdefault(one, []).append(binding)
+            for thing in self._things(name):
+                self.found.setdefault(thing, []).append(binding)
         for several in self.found.values():
             several.sort(key=lambda binding: (binding.position, binding.is_change))
 
-    def _bind(self, nodes: tuple[ast.AST, ...], within: Iterable[ast.AST], position: int) -> None:
-        for node in binding_nodes(within):
+    def _bind(self, one: _Statement, position: int) -> None:
+        for node in binding_nodes(one.run):
             for name, imported in bound_by(node):
-                binding = Binding(nodes=nodes, imported=imported, is_certain=len(nodes) == 1, position=position)
+                binding = Binding(nodes=one.nodes, imported=imported, is_certain=one.is_certain, position=position)
                 self.found.setdefault(name, []).append(binding)
 
     def _things(self, name: str) -> Iterator[str]:
@@ -190,12 +199,12 @@ def _changed_part(node: ast.AST) -> str | None:
 
 
 def _statements(
-    body: Iterable[ast.AST], around: tuple[ast.AST, ...]
-) -> Iterator[tuple[tuple[ast.AST, ...], Sequence[ast.AST]]]:
-    """The statements of a module, also those within others: each after what it depends on, and what of it is run."""
+    body: Iterable[ast.AST], around: tuple[ast.AST, ...], *, is_certain: bool = True
+) -> Iterator[_Statement]:
+    """The statements of a module, also those within others."""
     for statement in body:
         if isinstance(statement, ast.If) and _is_main(statement.test):
-            yield from _statements(statement.orelse, around)
+            yield from _statements(statement.orelse, around, is_certain=is_certain)
             continue
         blocks = [
             inner
@@ -204,13 +213,13 @@ def _statements(
             if isinstance(inner, ast.stmt | ast.ExceptHandler | ast.match_case)
         ]
         if isinstance(statement, _DEFINITIONS) or not blocks:
-            yield (*around, statement), [statement]
+            yield _Statement(nodes=(*around, statement), run=(statement,), is_certain=is_certain)
             continue
         inner_ones = set(map(id, blocks))
         heads = tuple(one for one in ast.iter_child_nodes(statement) if id(one) not in inner_ones)
         if heads:
-            yield (*around, *heads), heads
-        yield from _statements(blocks, (*around, *heads))
+            yield _Statement(nodes=(*around, *heads), run=heads, is_certain=is_certain)
+        yield from _statements(blocks, (*around, *heads), is_certain=False)
 
 
 def _is_main(test: ast.expr) -> bool:

@@ -156,3 +156,27 @@ def with_an_assertion(number):
 
 def test_a_function_that_a_test_runner_has_rewritten_is_read_from_its_text():
     assert list(code_parts(with_an_assertion)) == ["with_an_assertion", "even"]
+
+
+def test_constants_of_a_module_that_is_loaded_again_are_the_new_ones(module):
+    old, new = "RATES = {'eu': 1}\nRATE = 1\n", "RATES = {'eu': 2}\nRATE = 2\n"
+    made = "import constants\ndef made(x):\n    return constants.RATES, constants.RATE\n"
+    module("constants", old)
+    before = LoadedCode(module("uses_constants", made).made)
+    linecache.getlines(sys.modules["constants"].__file__)  # as a traceback does
+    module("constants", new)
+    after = LoadedCode(module("uses_constants", made).made)
+    sys.modules.pop("constants")
+    module("constants", old)
+    assert code_fingerprint(module("uses_constants", made).made) == before.fingerprint != after.fingerprint
+
+
+def test_to_define_one_more_asset_reads_no_file_again(module, monkeypatch):
+    module("shared_one", "def clean(x):\n    return x\n")
+    assets = module("many_assets", "import shared_one\n" + "".join(f"def made{n}(x): return {n}\n" for n in range(50)))
+    LoadedCode(assets.made0)
+    looked_at = []
+    monkeypatch.setattr(linecache, "checkcache", looked_at.append)
+    for number in range(50):
+        LoadedCode(vars(assets)[f"made{number}"])
+    assert looked_at == []

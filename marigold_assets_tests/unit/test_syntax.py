@@ -113,3 +113,10 @@ def test_a_query_added_up_of_hundreds_of_strings_can_be_read():
 def test_files_of_sql_that_are_named():
     found = reading(*parsed("x = 'a.sql', f'q/of_{region}.sql', f'{name}.sql', 'SELECT 1'"))
     assert found.sql == ("a.sql", "of_*.sql", "*.sql")
+
+
+def test_sql_that_stands_in_functions_is_told_from_the_rest():
+    text = "a = 'a.sql', [x for x in 'b.sql']\ng = lambda c='c.sql': ([f'{x}/d.sql' for x in y], 'a.sql')"
+    found = reading(*parsed(text))
+    assert found.sql == ("a.sql", "b.sql", "c.sql", "d.sql")
+    assert found.late_sql == ("a.sql", "d.sql")
