@@ -224,6 +224,18 @@ NOW = datetime.now(UTC)
 BEFORE, AFTER = NOW - timedelta(days=1), NOW + timedelta(days=1)
 
 
+def test_codes_of_one_version_that_are_accepted_one_by_one_are_each_accepted_alone(duck, path):
+    swap(duck, [slice_of("a", table=TABLE)], table_of([{"key": "a", "value": 1}]))
+    accepted(duck)
+    accepted(duck, code_fingerprint="g", by="of g")
+    query = "SELECT accepted_by FROM marigold.versions"
+    assert run_sql(path, query) == [("nadia",)]
+    accepted(duck, code_fingerprint="f", by="of f")
+    assert run_sql(path, query) == [("of f",)]
+    [row] = run_sql(path, duck.versions_query(TABLE))
+    assert row[-3] == "of f"
+
+
 def accepted(store, key="a", by="nadia", until=None, **definition):
     found = {"code_version": "1", "code_fingerprint": None, "config_hash": None} | definition
     one = Acceptance(
