@@ -16,7 +16,7 @@ from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Mixture
 from marigold_assets.model import LedgerEntry, fold
 from marigold_assets.resource import FencedPartitionResource
-from marigold_assets.uniformity import Subject, mixture_of, remedy, said_of_accepted, said_of_odd
+from marigold_assets.uniformity import Subject, mixture_of, remedy, said_of_accepted, said_of_odd, unknown_rows
 from marigold_assets.versions import Stretch
 
 _MOST_SHOWN = 20
@@ -95,8 +95,7 @@ def _judged(
     )
     _refuse_unknown_columns(columns, heads, where)
     found = mixture_of(manager.store, subject, keys, known, columns)
-    recorded, stored = sum(entry.row_count for entry in heads.values()), manager.store.row_count(table)
-    unknown = None if stored in {recorded, None} else f"the table has {stored} rows, and the ledger knows of {recorded}"
+    unknown = unknown_rows(manager.store.row_count(table), keys, heads)
     shown = versions.stretches(keys, known, found.definition_of)[:_MOST_SHOWN]
     return dg.AssetCheckResult(
         passed=not found.odd and unknown is None,

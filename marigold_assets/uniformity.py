@@ -230,8 +230,7 @@ def _refuse_unknown_rows(
 ) -> None:
     """Refuse rows that another tool has written: nobody knows under which definition."""
     if slices is None:
-        known, stored = sum(entry.row_count for entry in heads.values()), store.row_count(subject.table)
-        unknown = "" if stored in {known, None} else f"the table has {stored} rows, and the ledger knows of {known}"
+        unknown = unknown_rows(store.row_count(subject.table), subject.keys(), heads)
     else:
         strangers = [slice_ for slice_ in slices if slice_.partition_key not in heads]
         found = [str(one.partition_key) for one in store.inputs(strangers) if one.content_hash is not None]
@@ -243,6 +242,23 @@ def _refuse_unknown_rows(
             remedy=f"materialize these partitions of {subject.owner}, or correct what another tool has written",
             **where,
         )
+
+
+def unknown_rows(stored: int | None, keys: Sequence[str], heads: Heads) -> str | None:
+    """What there is to say where a table has another number of rows than the ledger; ``None`` if it has not.
+
+    Args:
+        stored: The number of rows; ``None``: there is no table.
+        keys: The partitions that the asset has, as far as they are known. Those that it had before may lie beneath
+            them, as days where there are months now.
+        heads: The newest ledger entries of the table.
+    """
+    own = set(keys)
+    most = sum(entry.row_count for entry in heads.values())
+    least = sum(entry.row_count for key, entry in heads.items() if key in own) if own else most
+    if stored is None or least <= stored <= most:
+        return None
+    return f"the table has {stored} rows, and the ledger knows of {most}"
 
 
 def said_of_odd(found: Mixture) -> str:
