@@ -12,7 +12,7 @@ import dagster as dg
 
 from marigold_assets import dagster_loading, partitions, report
 from marigold_assets.cli.agreement import Events, Key
-from marigold_assets.cli.lock import default_file
+from marigold_assets.cli.locked_code import default_file
 from marigold_assets.cli.survey import Evidence, is_mixed
 from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
