@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
+from typing import cast
 
 from marigold_assets.code.source import is_plain, plain_text
 from marigold_assets.code.values import order
 
 _DEEPEST = 4
+_CONTAINERS = (list, tuple, set, frozenset)
 
 
 def read_already(live: object) -> str | None:
@@ -35,8 +37,8 @@ def names_sql(live: object, is_of_project: Callable[[object], bool], depth: int 
 def _held(live: object, is_of_project: Callable[[object], bool]) -> Iterator[object]:
     if type(live) is dict:
         yield from (*live.keys(), *live.values())
-    elif isinstance(live, list | tuple | set | frozenset):
-        yield from live
+    elif type(live) in _CONTAINERS:  # and not what is derived of them, which may not be iterated over
+        yield from cast("Iterable[object]", live)
     elif isinstance(live, type):
         yield from (value for name, value in vars(live).items() if not name.startswith("__"))
     elif is_of_project(type(live)):

@@ -98,6 +98,11 @@ def test_sql_that_functions_read_when_they_run_is_told_to_have_changed(module, s
     assert loaded.changed_files() == [sql]
 
 
+def test_what_must_not_be_iterated_over_is_not(module):
+    text = "import dagster as dg\nDAYS = dg.DailyPartitionsDefinition('2024-01-01')\ndef made(x): return [DAYS], DAYS"
+    assert LoadedCode(module("sql_records", text).made).changed_files() == []
+
+
 def test_a_run_ends_where_sql_that_it_reads_has_changed(module, sql, tmp_path):
     sql.write_text("SELECT TIMESTAMP '$day' AS day, 1 AS v")
     text = """
