@@ -219,7 +219,10 @@ class Project:
 
     def _look_at_binding(self, home: _Home, text: Text, name: str) -> tuple[str, list[Edge]]:
         live = home.scope.get(name)
-        reading = text.reading(name, is_given=not isinstance(live, FunctionType | type))
+        functions = list(held_functions(live, self._is_of_project))
+        names = {one.__name__ for one in functions}  # they count with their decorators, wherever the registry is
+        held = frozenset(one for one in names if len(text.bindings.get(one, ())) == 1)
+        reading = text.reading(name, is_given=not isinstance(live, FunctionType | type), held=held)
         edges = self._edges(home, reading.references, {}, name)
         for binding in text.bindings[name]:
             if binding.imported is not None and not text.is_imported(name):
@@ -227,7 +230,7 @@ class Project:
         own = reading.text
         if (written := text.literal(name)) is not None and (type(live), live) != (type(written[0]), written[0]):
             own = self._described(live, edges, (id(home.scope), name))  # or it was not loaded from this text
-        for function in held_functions(live, self._is_of_project):
+        for function in functions:
             edges += self._value(function, (id(home.scope), name), name, ())
         edges += self._sql(home, reading, name, live)
         return own, edges

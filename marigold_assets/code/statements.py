@@ -31,6 +31,7 @@ class Binding:
         imported: What it imports, if it is an import.
         is_change: Whether it changes what the name stands for (``RATES["eu"] = 2``) instead of binding it.
         is_argument: Whether it does so, if at all, because a call is given the name.
+        decorated: The function that it decorates, if it is a decorator.
         is_certain: Whether it is a binding that stands within no other statement.
         position: Its place among all statements.
     """
@@ -39,6 +40,7 @@ class Binding:
     imported: Imported | None = None
     is_change: bool = False
     is_argument: bool = False
+    decorated: str | None = None
     is_certain: bool = False
     position: int = 0
 
@@ -108,7 +110,8 @@ class _Statements:
         around = nodes[:-1]
         for decorator in getattr(statement, "decorator_list", ()):
             for name in self._changed_by_decorator(decorator):
-                yield name, Binding(nodes=(*around, *self._decorated(decorator, statement)))
+                decorated = str(getattr(statement, "name", ""))
+                yield name, Binding(nodes=(*around, *self._decorated(decorator, statement)), decorated=decorated)
         for node in nodes_within(within, lambda found: isinstance(found, SCOPES)):
             if (part := _changed_part(node)) is not None:
                 yield part, Binding(nodes=nodes)

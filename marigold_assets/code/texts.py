@@ -68,15 +68,17 @@ class Text:
         found = self.bindings.get(name, ())
         return any(one.imported for one in found) and all(one.imported or one.is_change for one in found)
 
-    def reading(self, name: str, *, is_given: bool = True) -> Reading:
+    def reading(self, name: str, *, is_given: bool = True, held: frozenset[str] = frozenset()) -> Reading:
         """What counts of all that binds or changes a name.
 
         Args:
             name: A name of the module.
             is_given: Whether calls that are merely given it may change it: functions and classes do not change so.
+            held: Functions whose decorators count with them.
         """
-        if (key := (name, is_given)) not in self._readings:
-            found = [one for one in self.bindings[name] if one.imported is None and (is_given or not one.is_argument)]
+        if (key := (name, is_given, held)) not in self._readings:
+            found = [one for one in self.bindings[name] if one.imported is None and one.decorated not in held]
+            found = [one for one in found if is_given or not one.is_argument]
             self._readings[key] = self._read(list(dict.fromkeys(node for one in found for node in one.nodes)))
         return self._readings[key]
 
