@@ -57,8 +57,9 @@ COUNTS = {
         "def made(x): return clean(x)"
     ),
     "the type that one is for": (
-        "from functools import singledispatch\nKINDS = dict.fromkeys(range(100), int)\n@singledispatch\ndef clean(x): return 0\n"
-        "@clean.register(KINDS.get(11))\ndef _(x): return 1\n@clean.register(str)\ndef _(x): return 2\n"
+        "from functools import singledispatch\nKINDS = [int] * 100\n"
+        "@singledispatch\ndef clean(x): return 0\n"
+        "@clean.register(KINDS[11])\ndef _(x): return 1\n@clean.register(str)\ndef _(x): return 2\n"
         "def made(x): return clean(x)"
     ),
 }
