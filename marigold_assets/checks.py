@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -16,7 +17,17 @@ from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Mixture
 from marigold_assets.model import LedgerEntry, fold
 from marigold_assets.resource import FencedPartitionResource
-from marigold_assets.uniformity import Subject, mixture_of, remedy, said_of_accepted, said_of_odd, unknown_rows
+from marigold_assets.uniformity import (
+    Subject,
+    mixture_of,
+    of_its_kind,
+    remedy,
+    said_of_accepted,
+    said_of_odd,
+    settled,
+    unknown_rows,
+    without_gaps,
+)
 from marigold_assets.versions import Stretch
 
 _MOST_SHOWN = 20
@@ -34,7 +45,7 @@ def build_uniform_version_check(
 
     A definition is the declared code version, or the code fingerprint where none is declared, and the config. Where
     they differ, the check fails and names the odd partitions with the command that rebuilds them: those that the
-    present code version has not built, if it has built any, or else those of the smaller number.
+    present code version has not built, if it has built any, or else those that are not as the newest one.
 
     Args:
         asset: The asset, which has partitions and is stored by this package.
@@ -81,7 +92,9 @@ def _judged(
     where = Where(asset=owner_of(asset.key), table=str(table))
     definition: Any = asset.partitions_def
     keys = [str(key) for key in definition.get_partition_keys(dynamic_partitions_store=instance)]
-    heads = manager.store.heads(table)
+    store = manager.store
+    heads, stored = settled(store, table, None, lambda: store.row_count(table))
+    heads = of_its_kind(heads)
     known: dict[str | None, LedgerEntry] = {key: heads[key] for key in keys if key in heads}
     fingerprint = asset.code.fingerprint if isinstance(asset, PartitionedAssetsDefinition) else None
     subject = Subject(
@@ -94,8 +107,9 @@ def _judged(
         keys=lambda: keys,
     )
     _refuse_unknown_columns(columns, heads, where)
-    found = mixture_of(manager.store, subject, keys, known, columns)
-    unknown = unknown_rows(manager.store.row_count(table), keys, heads)
+    found = mixture_of(store, subject, keys, known, columns)
+    found = replace(found, odd=tuple(without_gaps(found.odd, keys)))
+    unknown = unknown_rows(stored, keys, heads)
     shown = versions.stretches(keys, known, found.definition_of)[:_MOST_SHOWN]
     return dg.AssetCheckResult(
         passed=not found.odd and unknown is None,

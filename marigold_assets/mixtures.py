@@ -67,7 +67,7 @@ class Mixture:
         acceptances: By which that is, without repetitions.
         difference: In which columns the odd ones differ.
         content: What really changed from definition to definition.
-        contradicted: What of that is declared not to.
+        contradicted: What of that is declared not to, as far as it concerns definitions that partitions have.
         changes: What is declared of code versions, as far as the ledger bears it out.
         silent: Versions, each with a config, under which code that was not the same has made other content.
     """
@@ -149,7 +149,7 @@ def mixture(
     for stretch in stretches(list(built), built, definition_of):
         if stretch.definition not in differing:
             continue
-        by = [standing.get((key, stretch.definition)) for key in stretch.keys]
+        by = [_accepted(standing.get((key, stretch.definition)), built[key]) for key in stretch.keys]
         used |= dict.fromkeys(one for one in by if one is not None)
         odd += _part(stretch, by, built, definition_of, accepted=False)
         accepted += _part(stretch, by, built, definition_of, accepted=True)
@@ -161,7 +161,7 @@ def mixture(
         acceptances=_told_apart(used),
         difference=_together(differing[one.definition] for one in odd if one.definition is not None),
         content=content,
-        contradicted=contradictions(content, changes or {}),
+        contradicted=_that_count(contradictions(content, changes or {}), found, wanted, changes or {}),
         changes=effective,
         silent=silent,
     )
@@ -189,6 +189,24 @@ def _declared(exact: Definition, silent: Collection[Definition]) -> Definition:
 
 def _how(one: Definition, wanted: Definition | None, changes: Changes) -> Difference:
     return Difference(columns=None) if wanted is None or one.is_unknown else difference(one, wanted, changes)
+
+
+def _accepted(one: Acceptance | None, entry: LedgerEntry) -> Acceptance | None:
+    return one if one is not None and one.covers(entry) else None
+
+
+def _that_count(
+    told: Iterable[ContentChange], found: Iterable[Definition], wanted: Definition | None, changes: Changes
+) -> tuple[ContentChange, ...]:
+    """Contradictions on the way between definitions that partitions still have."""
+    ends = [one.code_version for one in found if one.code_version is not None]
+    aim = None if wanted is None else wanted.code_version
+    on_the_way = {version for one in ends if aim is not None for version in _path(one, aim, changes) or ()}
+    return tuple(
+        one
+        for one in told
+        if on_the_way.intersection(_path(str(one.before.code_version), str(one.after.code_version), changes) or ())
+    )
 
 
 def _standing(acceptances: Iterable[Acceptance], now: datetime) -> dict[tuple[str | None, Definition], Acceptance]:

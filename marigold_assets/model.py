@@ -302,6 +302,13 @@ class Acceptance:
         """Whether it has not ended."""
         return self.until is None or now < self.until
 
+    def covers(self, entry: LedgerEntry) -> bool:
+        """Whether it is about what an entry of its partition and definition tells of.
+
+        Of code that nobody has recorded, what comes later may be anything.
+        """
+        return not self.definition.is_unknown or entry.committed_at <= self.accepted_at
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:

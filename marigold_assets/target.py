@@ -17,7 +17,7 @@ from marigold_assets.lineage import Code
 from marigold_assets.model import Claim, PartitionSlice, Provenance, SwapOptions
 from marigold_assets.recipe import Choices, Recipe
 from marigold_assets.stores.base import PartitionStore
-from marigold_assets.uniformity import refuse_mixture
+from marigold_assets.uniformity import UNIFORM, refuse_mixture
 from marigold_assets.windows import Windows
 
 _REMEMBERED = 1_024  # partitions whose slices are kept at hand
@@ -147,8 +147,14 @@ class Target:
         """
         swaps: dict[tuple[str, str | None], int] = {}
         for source in sources:
-            if source.input is None or not source.input.uniform or not source.has_ledger:
+            if source.input is None or not source.input.uniform:
                 continue
+            if not source.has_ledger:
+                raise ConfigurationError(
+                    f"input {source.owner} is needed under one definition, but its IO manager keeps no ledger",
+                    remedy=f"store it by a FencedPartitionIOManager, or leave out {UNIFORM!r}",
+                    **self.slice_of(keys[0]).where,
+                )
             of_source = store if source.is_local else source.manager.store
             for key in keys:
                 where, columns = self.slice_of(key).where, source.input.columns

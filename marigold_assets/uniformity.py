@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, TypeVar
 
 from marigold_assets import mixtures, partitions
@@ -65,6 +66,7 @@ def subject_of(node: Any, table: TableName, owner: str, instance: Any) -> Subjec
     definition = None if node is None else node.partitions_def
     where = Where(asset=owner, table=str(table))
 
+    @cache
     def keys() -> Sequence[str]:
         if definition is None:
             return ()
@@ -114,7 +116,10 @@ def mixture_of(
         )
 
     found = judged(())
-    return judged(store.acceptances(subject.table)) if found.odd else found
+    acceptances = store.acceptances(subject.table) if found.odd else ()
+    if acceptances:  # which are of definitions as the whole ledger tells them apart
+        history = store.ledger(subject.table)
+    return judged(acceptances) if acceptances else found
 
 
 def read_uniform(
@@ -144,7 +149,8 @@ def read_uniform(
     for _ in range(_TRIES):
         before = refuse_mixture(store, subject, slices, columns, where=where, warn=warn)
         loaded = load()
-        if _swaps(store.heads(subject.table, _keys_of(slices))) == _swaps(before):
+        after = store.heads(subject.table, _keys_of(slices))
+        if _swaps(of_its_kind(after) if slices is None else after) == _swaps(before):
             return loaded
     raise MixedVersionsError(
         f"input {subject.owner} is needed under one definition, but was written while it was read, {_TRIES} times",
@@ -178,11 +184,10 @@ def refuse_mixture(
     Raises:
         MixedVersionsError: They were, or hold rows that the ledger does not know.
     """
-    heads = store.heads(subject.table, _keys_of(slices))
-    _refuse_unknown_rows(store, subject, slices, heads, where)
+    heads = _known_heads(store, subject, slices, where)
     found = mixture_of(store, subject, _in_order(heads, subject.keys()), heads, columns)
     if found.odd:
-        found = replace(found, odd=tuple(_without_gaps(found.odd, subject.keys())))
+        found = replace(found, odd=tuple(without_gaps(found.odd, subject.keys())))
         raise MixedVersionsError(
             f"input {subject.owner} is needed under one definition, but {said_of_odd(found)}",
             remedy=remedy(subject, found),
@@ -207,8 +212,13 @@ def _in_order(heads: Heads, keys: Sequence[str]) -> list[str | None]:
     return sorted(heads, key=lambda key: (places.get(str(key), len(places)), str(key)))
 
 
-def _without_gaps(stretches: Iterable[Stretch], keys: Sequence[str]) -> Iterable[Stretch]:
-    """The same, parted where a partition between two of them was not read: no remedy may name that."""
+def without_gaps(stretches: Iterable[Stretch], keys: Sequence[str]) -> Iterable[Stretch]:
+    """Stretches, parted where a partition lies between two of them: no remedy may name that.
+
+    Args:
+        stretches: Partitions, some of which may not have been looked at, or built.
+        keys: All partitions in order.
+    """
     places = {key: place for place, key in enumerate(keys)}
     for one in stretches:
         run: list[str | None] = []
@@ -221,27 +231,63 @@ def _without_gaps(stretches: Iterable[Stretch], keys: Sequence[str]) -> Iterable
         yield replace(one, keys=tuple(run))
 
 
-def _refuse_unknown_rows(
-    store: PartitionStore,
-    subject: Subject,
-    slices: Sequence[PartitionSlice] | None,
-    heads: Heads,
-    where: Where,
-) -> None:
-    """Refuse rows that another tool has written: nobody knows under which definition."""
+def settled(
+    store: PartitionStore, table: TableName, keys: Sequence[str | None] | None, look: Callable[[], T]
+) -> tuple[Heads, T]:
+    """The newest entries of partitions, and what is looked up beside them, as of one moment.
+
+    Each opens the database by itself; where something is swapped in between, both are looked up again, a few times.
+
+    Args:
+        store: Where to look.
+        table: The table.
+        keys: The partitions; ``None``: all.
+        look: Looks up the rest.
+    """
+    heads = store.heads(table, keys)
+    found = look()
+    for _ in range(_TRIES):
+        newer = store.heads(table, keys)
+        if _swaps(newer) == _swaps(heads):
+            break
+        heads, found = newer, look()
+    return heads, found
+
+
+def of_its_kind(heads: Heads) -> dict[str | None, LedgerEntry]:
+    """The entries without those of partitions, of a table that has none any more; and the other way round."""
+    newest = max(heads.values(), key=lambda entry: entry.position, default=None)
+    if newest is None:
+        return {}
+    is_whole = newest.partition_key is None
+    return {key: entry for key, entry in heads.items() if (key is None) is is_whole}
+
+
+def _known_heads(
+    store: PartitionStore, subject: Subject, slices: Sequence[PartitionSlice] | None, where: Where
+) -> Heads:
+    """The newest entries of what is read; rows that another tool has written are refused.
+
+    Raises:
+        MixedVersionsError: There are such: nobody knows under which definition.
+    """
     if slices is None:
-        unknown = unknown_rows(store.row_count(subject.table), subject.keys(), heads)
+        heads, stored = settled(store, subject.table, None, lambda: store.row_count(subject.table))
+        heads = of_its_kind(heads)
+        unknown = unknown_rows(stored, subject.keys(), heads)
     else:
-        strangers = [slice_ for slice_ in slices if slice_.partition_key not in heads]
-        found = [str(one.partition_key) for one in store.inputs(strangers) if one.content_hash is not None]
+        heads, contents = settled(store, subject.table, _keys_of(slices), lambda: store.inputs(slices))
+        recorded = {key: entry.content_hash for key, entry in heads.items()}
+        found = [one.partition_key for one in contents if one.content_hash != recorded.get(one.partition_key)]
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        unknown = f"partition {found[0]!r}{more} has rows that the ledger does not know" if found else ""
-    if unknown:
+        unknown = f"partition {found[0]!r}{more} has rows that the ledger does not know" if found else None
+    if unknown is not None:
         raise MixedVersionsError(
             f"input {subject.owner} is needed under one definition, but {unknown}",
             remedy=f"materialize these partitions of {subject.owner}, or correct what another tool has written",
             **where,
         )
+    return heads
 
 
 def unknown_rows(stored: int | None, keys: Sequence[str], heads: Heads) -> str | None:
@@ -256,9 +302,9 @@ def unknown_rows(stored: int | None, keys: Sequence[str], heads: Heads) -> str |
     own = set(keys)
     most = sum(entry.row_count for entry in heads.values())
     least = sum(entry.row_count for key, entry in heads.items() if key in own) if own else most
-    if stored is None or least <= stored <= most:
-        return None
-    return f"the table has {stored} rows, and the ledger knows of {most}"
+    if stored is None:
+        return f"there is no table, and the ledger knows of {most} rows" if most else None
+    return None if least <= stored <= most else f"the table has {stored} rows, and the ledger knows of {most}"
 
 
 def said_of_odd(found: Mixture) -> str:
@@ -287,6 +333,8 @@ def remedy(subject: Subject, found: Mixture) -> str:
     if any(one.definition is not None and one.definition.is_unknown for one in found.odd):
         declare = "declare a code_version, and "
     some = [one.keys for one in found.odd[:_MOST_SHOWN]]
+    if some[0][0] is None:
+        return f"{declare}materialize it again: {rebuild_command(subject.owner, some[0], takes_ranges=False)}"
     commands = [rebuild_command(subject.owner, keys, takes_ranges=subject.takes_ranges) for keys in some]
     known = "; ".join(command for command in commands if command is not None)
     by_command = f", or by {known}" if known else ""

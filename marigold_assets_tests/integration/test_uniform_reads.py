@@ -168,6 +168,9 @@ def test_rows_of_another_tool_are_refused_since_nobody_knows_what_made_them(mixe
     mixed.rows("INSERT INTO public.sales VALUES (TIMESTAMP '2024-01-09', 1, 1)")
     line = refused_read(mixed, report(), daily("2"), selection=["report"])
     assert f"partition '{day(9)}' has rows that the ledger does not know" in line
+    mixed.rows("UPDATE public.sales SET day = TIMESTAMP '2024-01-02' WHERE day = TIMESTAMP '2024-01-09'")
+    line = refused_read(mixed, report(), daily("2"), selection=["report"])
+    assert f"partition '{day(2)}' has rows that the ledger does not know" in line
 
     @dg.asset
     def whole(context: dg.AssetExecutionContext, db: FencedPartitionResource) -> None:
@@ -175,6 +178,36 @@ def test_rows_of_another_tool_are_refused_since_nobody_knows_what_made_them(mixe
 
     resources = {"db": FencedPartitionResource(database=mixed.path)}
     assert "the table has 7 rows, and the ledger knows of 6" in refused_read(mixed, whole, resources=resources)
+
+
+def test_a_table_that_had_partitions_once_is_judged_as_the_whole_that_it_is_now(mixed):
+    @dg.asset(code_version="9")
+    def sales() -> pd.DataFrame:
+        return pd.DataFrame({"day": [pd.Timestamp(day(1))], "gross": [2], "net": [9]})
+
+    @dg.asset(ins={"sales": dg.AssetIn(metadata=NEEDED)})
+    def report(sales: pd.DataFrame) -> None:
+        assert list(sales["net"]) == [9]
+
+    assert mixed.materialize(sales, report).success
+
+
+def test_an_input_of_another_io_manager_cannot_be_needed_under_one_definition(mixed):
+    summed = of_two_days(pd.DataFrame)
+
+    @dg.asset(partitions_def=DAYS, io_manager_key="files")
+    def sales() -> pd.DataFrame:
+        return rows_of_day(None)
+
+    options = {"selection": ["summed"], "key": day(2), "resources": {"files": dg.mem_io_manager}}
+    reads_files = partitioned_asset(
+        partitions_def=DAYS,
+        partition_expr="day",
+        ins={"sales": dg.AssetIn(metadata=NEEDED, input_manager_key="files")},
+        name="summed",
+    )(lambda sales: sales)
+    assert summed.key == reads_files.key
+    assert "its IO manager keeps no ledger" in refused_read(mixed, reads_files, sales, **options)
 
 
 def test_what_is_swapped_while_it_is_read_is_read_again(mixed):

@@ -140,6 +140,17 @@ def test_columns_that_the_table_does_not_have_and_rows_of_another_tool_do_not_pa
     evaluation = checked(warehouse, daily("1"))
     assert not evaluation.passed
     assert evaluation.description == "the table has 4 rows, and the ledger knows of 3"
+    warehouse.rows("DROP TABLE public.sales")
+    assert checked(warehouse, daily("1")).description == "there is no table, and the ledger knows of 3 rows"
+
+
+def test_days_that_were_never_built_are_in_no_remedy(warehouse):
+    build(warehouse, "1", 1, 1)
+    build(warehouse, "1", 3, 3)
+    build(warehouse, "2", 4, 4)
+    evaluation = checked(warehouse, daily("2"))
+    assert f"--range {day(1)}...{day(1)} --range {day(3)}...{day(3)}" in evaluation.description
+    assert "--partition-range" not in evaluation.description
 
 
 def test_an_asset_that_writes_through_the_resource_is_checked_by_it(warehouse):

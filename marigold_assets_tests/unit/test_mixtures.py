@@ -251,8 +251,30 @@ def test_code_that_nobody_has_recorded_is_always_odd():
     assert keys_of(alone.odd) == ["d1", "d2"]
     beside = mixture(KEYS, {**of, "d3": entry("d3", version="1")}, present=None, now=NOW)
     assert (str(beside.wanted), keys_of(beside.odd)) == ("1", ["d1", "d2"])
-    unknown = replace(accepted("d1"), definition=definition(None))
+    unknown = replace(accepted("d1"), definition=definition(None), accepted_at=NOW)
     assert keys_of(mixture(KEYS, of, present=None, now=NOW, acceptances=[unknown]).odd) == ["d2"]
+
+
+def test_what_comes_after_an_acceptance_of_unknown_code_is_not_accepted():
+    of = {key: entry(key, version=None, fingerprint=None, position=number) for number, key in enumerate(KEYS[:2])}
+    given = [replace(accepted(key), definition=definition(None)) for key in KEYS[:2]]  # at START, before d2 was built
+    assert keys_of(mixture(KEYS, of, present=None, now=NOW, acceptances=given).odd) == ["d2"]
+
+
+def test_a_wider_type_is_no_other_content():
+    old, new = history(("1", 1, {"a": 1, "same": 1}), ("1", 1, {"a": 1, "same": 1}))
+    wider = replace(new, content_hash=new.content_hash.replace("00000000:00000000", "00000000:ffffffff"))
+    assert [one.moved for one in content_changes([old, wider])] == [0]
+
+
+def test_contradictions_between_versions_that_no_partition_has_any_more_do_not_count():
+    same = {"a": 2, "x": 2, "same": 1}
+    entries = history(("1", 1, {"a": 1, "x": 1, "same": 1}), ("2", 1, same), ("4", 1, same))
+    changes = {"2": change("1", "a"), "3": change("2", "a"), "4": change("3")}
+    other = entry("d2", version="3", position=-1)
+    assert judged(entries, other, changes=changes).contradicted == ()
+    oldest = entry("d3", version="1", position=-2)
+    assert [one.columns for one in judged(entries, oldest, changes=changes).contradicted] == [{"x": 1}]
 
 
 def test_the_history_has_a_say_only_where_something_is_declared_that_it_may_not_bear_out():
