@@ -294,6 +294,17 @@ def test_sql_that_changes_while_partitions_are_computed_leaves_no_verdict(projec
     assert (tmp_path / "code_versions.lock").read_text() == before
 
 
+def test_a_run_whose_sql_changes_under_it_swaps_nothing(project, tmp_path):
+    (tmp_path / "net.sql").write_text("select 1.5")
+    change = '(p := pathlib.Path(__file__).with_name("net.sql")).write_text(p.read_text() + " -- ")'
+    project.edit(
+        lambda text: text.replace('    print("computing"', f'    import pathlib; {change}\n    print("computing"')
+    )
+    with pytest.raises(dg.Failure, match=r"^asset 'sales', .*net\.sql has changed since the code was loaded"):
+        project.build()
+    assert project.warehouse.dump() == {}
+
+
 def test_changed_partitions_do_not(built, tmp_path):
     assert built.run("versions", "lock").exit_code == 0
     before = (tmp_path / "code_versions.lock").read_text()
