@@ -24,7 +24,7 @@ from marigold_assets.attempt import explained, owner_of
 from marigold_assets.calling import Returned, call
 from marigold_assets.code.reach import touches_only_its_arguments
 from marigold_assets.dry import dry_run
-from marigold_assets.errors import ConfigurationError, MarigoldError, MixedVersionsError, Where
+from marigold_assets.errors import MarigoldError, MixedVersionsError, Where
 from marigold_assets.events import EventWriter
 from marigold_assets.inputs import look_up, look_up_elsewhere, refuse_missing
 from marigold_assets.model import InputPartition, PartitionSlice, Receipt, derive_swap_id
@@ -329,7 +329,7 @@ class _Building:
         )
 
     def _swap(self, store: DuckDBStore, made: _Made) -> None:
-        self._refuse_changed_files()
+        self._recipe.code.refuse_changed_files()
         run, keys = self._context.run.run_id, "\x1f".join(made.keys)
         step, owner = self._target.provenance.step, self._target.owner
         try:
@@ -345,14 +345,6 @@ class _Building:
             self._report_swapped(interrupt.receipts, made)
             raise
         self._report_swapped(receipts, made)
-
-    def _refuse_changed_files(self) -> None:
-        """Refuse what SQL of another version than the recorded one may have made."""
-        if changed := self._recipe.code.changed_files():
-            raise ConfigurationError(
-                f"{changed[0]} has changed since the code was loaded, and the function reads it when it runs",
-                remedy="run it again, in a process that loads the code anew",
-            )
 
     def _report_swapped(self, receipts: Sequence[Receipt], made: _Made) -> None:
         for receipt in receipts:

@@ -259,7 +259,13 @@ class _Replaying:
         return None, tuple(notes)
 
     def _make(self, begun: _Begun, elsewhere: Mapping[str, Any], opened: RereadStore | None) -> _Made | None:
-        """Have the function make the rows, under the conditions of the run."""
+        """Have the function make the rows, under the conditions of the run, of the code that is judged by them."""
+        made = self._call(begun, elsewhere, opened)
+        # Whatever came of it: it is no matter of one partition, and nothing is said of code that has changed under it.
+        self._recipe.code.refuse_changed_files(**self._target.slice_of(begun.key).where)
+        return made
+
+    def _call(self, begun: _Begun, elsewhere: Mapping[str, Any], opened: RereadStore | None) -> _Made | None:
         wants_relation = any(source.wants_relation for source in self._target.inputs)
         with self._failing(begun.key):
             if opened is not None and wants_relation:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marigold_assets.cli.options import location_options
+from marigold_assets.cli.ranges import range_ends
 from marigold_assets.cli.who import user
 from marigold_assets.errors import ConfigurationError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions
     from marigold_assets.model import Acceptance, Definition, LedgerEntry
 
-_BETWEEN = "..."
 _MOST_NAMED = 5
 
 
@@ -160,19 +160,11 @@ class _Choice:
             )
 
     def _ends(self, text: str) -> tuple[int, int]:
-        """The places of both ends of a range; keys may begin or end with a dot."""
-        size = len(_BETWEEN)
-        pairs = [(text[:at], text[at + size :]) for at in range(len(text)) if text.startswith(_BETWEEN, at)]
-        if not pairs:
+        """The places of both ends of a range."""
+        ends = range_ends(text, self._places, self._place, asset=self._asset.owner)
+        if ends is None:
             raise click.UsageError(f"{text!r} is no range: give FIRST...LAST, with three dots.")
-        known = [pair for pair in pairs if pair[0] in self._places and pair[1] in self._places]
-        first, last = (self._place(key) for key in (known or pairs)[0])
-        if first > last:
-            raise ConfigurationError(
-                f"the range {text!r} ends before it begins",
-                remedy=f"turn it round: {self._all[last]}{_BETWEEN}{self._all[first]}",
-                asset=self._asset.owner,
-            )
+        first, last = ends
         if first < len(self.keys) <= last:
             raise ConfigurationError(
                 f"the range {text!r} leads from partitions of the asset to one that it does not have any more",

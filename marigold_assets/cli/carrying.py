@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marigold_assets.cli.locked_code import again, lock_path, present_code, refuse_undeclared
+from marigold_assets.cli.locked_code import again, lock_path, present_code, refuse_undeclared, renaming_code
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.lock import Lock, PresentCode, Proof, carry_over, equivalent, former_keys
 from marigold_assets.model import LedgerEntry
@@ -17,7 +17,7 @@ from marigold_assets.proof import Outcome, Replayed
 if TYPE_CHECKING:
     from marigold_assets.cli.sampling import Sampled, Wanted
     from marigold_assets.loading import LocationOptions
-    from marigold_assets.location import LocatedAsset
+    from marigold_assets.location import CodeLocation, LocatedAsset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class Carrying:
         asset: The asset.
         code: Its code as it is now.
         name: The key under which the lock has it.
+        write_again: The command that writes the lock.
     """
 
     path: Path
@@ -37,25 +38,29 @@ class Carrying:
     asset: LocatedAsset
     code: PresentCode
     name: str
+    write_again: str
 
     @classmethod
-    def of(cls, asset: LocatedAsset, options: LocationOptions, path: Path | None) -> Carrying:
+    def of(cls, location: CodeLocation, asset: LocatedAsset, options: LocationOptions, path: Path | None) -> Carrying:
         """Read it.
 
         Raises:
             ConfigurationError: There is none, it does not have the asset, or nothing can be carried over.
         """
         found = path or lock_path(options)
-        lock = Lock.load(found, write_again=again(options, path))
+        write_again = again(options, path)
+        lock = Lock.load(found, write_again=write_again)
         code = present_code(asset)
         refuse_undeclared(asset.owner, code)
         if code is None:
             raise ConfigurationError("no Python function makes it", remedy="prove another", asset=asset.owner)
-        name = former_keys(lock, {asset.owner: code}).get(asset.owner, asset.owner)
+        # A former key may be that of another asset by now, or another asset may have had it, too.
+        former = former_keys(lock, {**renaming_code(location.assets), asset.owner: code}).get(asset.owner)
+        code, name = replace(code, renamed_from=() if former is None else (former,)), former or asset.owner
         # What cannot be carried over, need not be proven.
         nothing = Proof(partitions=(), proven_on=datetime.now(UTC).date(), sample="")
-        carry_over(lock, asset.owner, code, nothing, write_again=again(options, path))
-        return cls(path=found, lock=lock, asset=asset, code=code, name=name)
+        carry_over(lock, asset.owner, code, nothing, write_again=write_again)
+        return cls(path=found, lock=lock, asset=asset, code=code, name=name, write_again=write_again)
 
     @property
     def is_due(self) -> bool:
@@ -85,7 +90,8 @@ class Carrying:
             What was done, in words.
 
         Raises:
-            ConfigurationError: Nothing that was tried proves anything of the code in the lock.
+            ConfigurationError: Nothing that was tried proves anything of the code in the lock, or the code or what the
+                lock says of it has changed meanwhile.
         """
         if not self.is_due and self.name == self.asset.owner:
             return f"{self.path} has the present code already"
@@ -105,13 +111,27 @@ class Carrying:
             proven_on=datetime.now(UTC).date(),
             sample=f"{how}; {len(built)} of them built by the code in the lock",
         )
-        carry_over(self.lock, self.asset.owner, self.code, proof).save(self.path)
+        if self.asset.loaded_code is not None:
+            self.asset.loaded_code.refuse_changed_files(asset=self.asset.owner)
+        carry_over(self._lock_now(), self.asset.owner, self.code, proof).save(self.path)
         count = f"{len(built):,} partition{'' if len(built) == 1 else 's'}"
         only = "only " if len(built) < len(replayed) else ""
         return (
             f"{self.path}: the present code goes by code_version {self.code.version!r}, proven on {only}{count} that"
             " the code in the lock has built"
         )
+
+    def _lock_now(self) -> Lock:
+        """The lock as it is by now: others may have written of other assets while partitions were computed."""
+        now = Lock.load(self.path, write_again=self.write_again)
+        names = {self.name, self.asset.owner}
+        if any(now.assets.get(name) != self.lock.assets.get(name) for name in names):
+            raise ConfigurationError(
+                f"{self.path} says something else of the asset than before its partitions were computed",
+                remedy="run it again",
+                asset=self.asset.owner,
+            )
+        return now
 
     def _refuse_unproven(self, built: dict[str, LedgerEntry]) -> None:
         if not built:

@@ -23,6 +23,7 @@ from marigold_assets.cli.locked_code import (
 from marigold_assets.cli.options import location_options
 from marigold_assets.cli.running import foreign_code
 from marigold_assets.cli.who import user
+from marigold_assets.errors import ConfigurationError
 from marigold_assets.lock_file import FILE, Lock
 
 if TYPE_CHECKING:
@@ -71,10 +72,11 @@ def lock(
     with foreign_code():
         found = present(options, assets, before)
     if accepted is not None:
-        for name in assets:
+        for name in found.named:
             refuse_undeclared(name, found.code.get(name))
     after, left = renewed(before, found.code, only=found.judged(before), accepted=accepted)
     if after != before or not path.exists():
+        _refuse_overtaken(path, before)
         after.save(path)
     names = before.assets.keys() | after.assets.keys()
     written = sorted(name for name in names if before.assets.get(name) != after.assets.get(name))
@@ -121,7 +123,7 @@ def check(
         return strict or not one.is_note
 
     failures = [one for one in found if fails(one)]
-    looked_at = len(assets) or len(looked.code)
+    looked_at = len(looked.named) or len(looked.code)
     if as_json:
         _print_json(path, found, {"assets": looked_at, **_part(looked, known)}, is_failure=fails)
     else:
@@ -132,6 +134,12 @@ def check(
         _print_left_out(looked, known)
     if failures:
         raise click.exceptions.Exit(FOUND)
+
+
+def _refuse_overtaken(path: Path, before: Lock) -> None:
+    """Refuse to write over what others have written while the code was loaded."""
+    if path.exists() and Lock.load(path) != before:
+        raise ConfigurationError(f"{path} was written meanwhile", remedy="run it again")
 
 
 def _accepted(

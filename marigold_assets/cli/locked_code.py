@@ -23,8 +23,8 @@ class Present:
     """The code of assets as it is now.
 
     Attributes:
-        code: The code by asset.
-        named: The assets that were asked for; none: all.
+        code: The code by asset; of all that had other keys, too, whatever was asked for.
+        named: The assets that were asked for, under their present keys; none: all.
         where: The part of the code locations that was looked at; ``None``: all of the workspace.
         assets: All assets of them, also those that no Python function makes.
     """
@@ -109,6 +109,20 @@ def present_code(asset: LocatedAsset) -> PresentCode | None:
     )
 
 
+def renaming_code(assets: Mapping[str, LocatedAsset]) -> Mapping[str, PresentCode]:
+    """The code of the assets that had other keys, and of those that have one of these keys now.
+
+    Raises:
+        ConfigurationError: The metadata of one makes no sense.
+    """
+    from marigold_assets.partitions import RENAMED_FROM
+
+    renamed = {name: present_code(one) for name, one in assets.items() if RENAMED_FROM in one.spec.metadata}
+    former = {key for one in renamed.values() if one is not None for key in one.renamed_from}
+    found = {**{name: present_code(assets[name]) for name in sorted(former & assets.keys())}, **renamed}
+    return {name: one for name, one in found.items() if one is not None}
+
+
 def refuse_undeclared(asset: str, code: PresentCode | None) -> None:
     """Refuse to have code go by a version that it does not declare.
 
@@ -126,22 +140,29 @@ def refuse_undeclared(asset: str, code: PresentCode | None) -> None:
 def present(options: LocationOptions, wanted: Collection[str], known: Lock) -> Present:
     """The code of the assets that are asked for, or of all that a Python function makes.
 
+    The former key of an asset, under which the lock has it, means that asset.
+
     Raises:
         ConfigurationError: A code location does not load, has no such asset, or two have other code for one.
     """
+    from marigold_assets.lock import former_keys
+
     locations, everything = _loaded(options)
+    renaming = renaming_code(everything.assets) if wanted else {}
+    former = {old: name for name, old in former_keys(known, renaming).items()}
+    named = tuple(dict.fromkeys(one if one in everything.assets else former.get(one, one) for one in wanted))
     code: dict[str, PresentCode] = {}
     assets = {name for location in locations.values() for name in location.assets}
     made_in: dict[str, str] = {}
     for where, location in locations.items():
-        for name in sorted(location.assets.keys() & set(wanted or location.assets)):
+        for name in sorted(location.assets.keys() & set(named or location.assets)):
             one = present_code(location.asset(name))
             if one is None:
                 continue
             if name in code and (one.version, one.fingerprint) != (code[name].version, code[name].fingerprint):
                 raise _in_two(name, made_in[name], where)
             code[name], made_in[name] = one, where
-    for name in wanted:
+    for name in named:
         if name not in assets and name not in known.assets:
             everything.asset(name)
         if name in assets and name not in code:
@@ -150,7 +171,7 @@ def present(options: LocationOptions, wanted: Collection[str], known: Lock) -> P
                 remedy="leave it out",
                 asset=name,
             )
-    return Present(code=code, named=wanted, where=_part(options), assets=assets)
+    return Present(code={**renaming, **code}, named=named, where=_part(options), assets=assets)
 
 
 def _part(options: LocationOptions) -> str | None:

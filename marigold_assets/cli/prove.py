@@ -73,7 +73,7 @@ def prove(
         location = load(options, asset)
         found = location.asset(asset)
         refuse_others(found)
-        lock = Carrying.of(found, options, lock_file) if is_locking else None
+        lock = Carrying.of(location, found, options, lock_file) if is_locking else None
         instance = partitions_store(location, found)
         sampled = choose(found, wanted, instance, preferred=None if lock is None else lock.proves())
         replayed = replay(location, found, sampled.keys, instance=instance, config=config_of(config))

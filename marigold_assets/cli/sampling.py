@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,12 @@ import dagster as dg
 
 from marigold_assets import partitions
 from marigold_assets.cli.gathering import event_log
+from marigold_assets.cli.ranges import BETWEEN, range_ends
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
 from marigold_assets.model import LedgerEntry
 from marigold_assets.proof import Candidate, Chosen, sample
 from marigold_assets.windows import Windows
-
-_SEPARATOR = "..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,24 +167,24 @@ def _candidates(
 def _within(asset: LocatedAsset, keys: Sequence[str], within: str | None) -> Sequence[str]:
     if within is None:
         return keys
-    first, separator, last = within.partition(_SEPARATOR)
-    ends = [first, last if separator else first]
-    _refuse_unknown(asset, ends, keys)
-    start, end_ = (keys.index(one) for one in ends)
-    if start > end_:
-        raise ConfigurationError(
-            f"the range {within} ends before it begins",
-            remedy=f"turn it round: --range {shlex.quote(f'{last}{_SEPARATOR}{first}')}",
-            asset=asset.owner,
-        )
-    return keys[start : end_ + 1]
+    places = {key: number for number, key in enumerate(keys)}
+
+    def place(key: str) -> int:
+        _refuse_unknown(asset, [key], keys)
+        return places[key]
+
+    # One partition is a range as well.
+    alone = within in places
+    ends = None if alone else range_ends(within, places, place, asset=asset.owner)
+    first, last = ends or (place(within), place(within))
+    return keys[first : last + 1]
 
 
 def _refuse_unknown(asset: LocatedAsset, given: Sequence[str], keys: Sequence[str]) -> None:
     known = set(keys)
     for one in given:
         if one not in known:
-            such = f", such as {keys[0]} or {keys[0]}{_SEPARATOR}{keys[-1]}" if keys else ""
+            such = f", such as {keys[0]} or {keys[0]}{BETWEEN}{keys[-1]}" if keys else ""
             raise ConfigurationError(
                 f"the asset has no partition {one!r}", remedy=f"give its partitions{such}", asset=asset.owner
             )

@@ -32,13 +32,14 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from marigold_assets.code.meaning import Project
 from marigold_assets.code.nodes import Node
 from marigold_assets.code.source import package_of
 from marigold_assets.code.sql_files import SqlText, sql_text, version_of
 from marigold_assets.code.taken import Taken, taken_for
+from marigold_assets.errors import ConfigurationError, Where
 
 FORMAT: Final = "cf2"
 
@@ -93,6 +94,22 @@ class LoadedCode:
                 if version_of(path) != known.version and (now := sql_text(path)).text == known.text:
                     self._late[path] = now
             return [path for path, known in self._late.items() if version_of(path) != known.version]
+
+    def refuse_changed_files(self, **where: Unpack[Where]) -> None:
+        """Refuse what SQL of another version than the loaded one may have made.
+
+        Args:
+            where: What was made by it.
+
+        Raises:
+            ConfigurationError: One of :meth:`changed_files` has changed.
+        """
+        if changed := self.changed_files():
+            raise ConfigurationError(
+                f"{changed[0]} has changed since the code was loaded, and the function reads it when it runs",
+                remedy="run it again, in a process that loads the code anew",
+                **where,
+            )
 
     def _complete(self) -> CodeParts:
         with self._lock:

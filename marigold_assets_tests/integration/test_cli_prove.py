@@ -253,6 +253,58 @@ def test_identical_partitions_let_the_lock_carry_the_version_over(built, tmp_pat
     assert "has the present code already" in built.prove("--lock", "--sample", "4").stdout
 
 
+def test_what_others_write_into_the_lock_meanwhile_is_kept_unless_it_is_of_the_same_asset(built, tmp_path):
+    assert built.run("versions", "lock").exit_code == 0
+    path = tmp_path / "code_versions.lock"
+    swap = 'import pathlib; pathlib.Path("other.lock").replace("code_versions.lock")'
+    built.edit(lambda text: text.replace('    print("computing"', f'    {swap}\n    print("computing"'))
+    known = Lock.load(path)
+    replace(known, assets={**known.assets, "sales": replace(known.assets["sales"], parts={})}).save(
+        tmp_path / "other.lock"
+    )
+    result = built.prove("--lock", "--partition", "2024-01-02")
+    assert (result.exit_code, "says something else of the asset" in result.stderr) == (2, True)
+    known.save(path)
+    without = {name: one for name, one in known.assets.items() if name != "plain"}
+    Lock(assets=without).save(tmp_path / "other.lock")
+    assert built.prove("--lock", "--partition", "2024-01-02").exit_code == 0
+    written = Lock.load(path).assets
+    assert ("plain" in written, len(written["sales"].equivalent)) == (False, 1)
+
+
+@pytest.mark.parametrize("arguments", [["--lock"], []])
+def test_sql_that_changes_while_partitions_are_computed_leaves_no_verdict(project, tmp_path, arguments):
+    (tmp_path / "net.sql").write_text("select 1.5")
+    project.edit(
+        lambda text: text.replace(
+            '"net": 1.5', '"net": float(Path(__file__).with_name("net.sql").read_text().split()[1])'
+        )
+    )
+    project.edit(lambda text: text.replace("import os\n", "import os\nfrom pathlib import Path\n", 1))
+    project.build()
+    assert project.run("versions", "lock").exit_code == 0
+    before = (tmp_path / "code_versions.lock").read_text()
+    (tmp_path / "net.sql").write_text("select 2.5")
+    back = 'os.replace("old.txt", "net.sql") if os.path.exists("old.txt") else None'
+    project.edit(lambda text: text.replace('    print("computing"', f'    {back}\n    print("computing"'))
+    (tmp_path / "old.txt").write_text("select 1.5")
+    result = project.prove("--sample", "2", *arguments)
+    assert result.exit_code == 2
+    assert "net.sql has changed since the code was loaded" in result.stderr
+    assert (tmp_path / "code_versions.lock").read_text() == before
+
+
+def test_a_run_whose_sql_changes_under_it_swaps_nothing(project, tmp_path):
+    (tmp_path / "net.sql").write_text("select 1.5")
+    change = '(p := pathlib.Path(__file__).with_name("net.sql")).write_text(p.read_text() + " -- ")'
+    project.edit(
+        lambda text: text.replace('    print("computing"', f'    import pathlib; {change}\n    print("computing"')
+    )
+    with pytest.raises(dg.Failure, match=r"^asset 'sales', .*net\.sql has changed since the code was loaded"):
+        project.build()
+    assert project.warehouse.dump() == {}
+
+
 def test_changed_partitions_do_not(built, tmp_path):
     assert built.run("versions", "lock").exit_code == 0
     before = (tmp_path / "code_versions.lock").read_text()

@@ -79,6 +79,12 @@ class Project:
             path.write_text(textwrap.dedent(given))
         return self
 
+    def deploy_also(self, *changes):
+        """Replace more text in the definitions, which no process has loaded yet."""
+        for old, new in changes:
+            assert old in self.file.read_text()
+            self.file.write_text(self.file.read_text().replace(old, new))
+
     def workspace(self, *files):
         self.places = self.folder / "workspace.yaml"
         listed = "".join(f"  - python_file: {file}\n" for file in files or (self.file,))
@@ -258,6 +264,41 @@ def test_a_renamed_asset_is_the_one_that_the_lock_has(project):
     assert project.lock("simple", "--accept-changes", "--reason", "checked").exit_code == 0
     assert ("plain" in project.locked, len(project.locked["simple"].accepted)) == (False, 1)
     assert project.check().exit_code == 0
+
+
+def test_a_former_key_means_the_asset_that_has_another_one_now(project):
+    project.deploy().lock()
+    project.deploy('@dg.asset(code_version="1")\n    def plain():\n        return twice(1)', NEW)
+    before = project.locked["plain"]
+    found = project.check("plain")
+    assert (found.exit_code, "simple: the lock has the asset as plain." in found.stdout) == (1, True)
+    assert project.lock("plain").exit_code == 0
+    assert ("plain" in project.locked, project.locked["simple"].fingerprint) == (False, before.fingerprint)
+    assert project.check().exit_code == 0
+
+
+def test_the_key_of_another_asset_is_no_former_one_where_assets_are_named(project):
+    project.deploy().lock()
+    project.deploy("    def twice(x):", f"    {NEW.replace('def plain', 'def simple')}\n\n    def twice(x):")
+    project.deploy_also(("assets=[daily_sales,", "assets=[daily_sales, simple,"))
+    before = project.locked["plain"]
+    assert project.lock("simple").exit_code == 0
+    assert project.locked["plain"] == before
+    assert project.check().exit_code == 0
+
+
+def test_what_is_written_while_the_code_is_loaded_is_not_written_over(project):
+    project.deploy().lock()
+    path = project.folder / "code_versions.lock"
+    other = path.read_text().replace('"code_version": "2"', '"code_version": "3"')
+    path.with_name("other.lock").write_text(other)
+    project.deploy(
+        '@dg.asset(code_version="1")',
+        'import shutil; shutil.copy("other.lock", "code_versions.lock")\n    @dg.asset(code_version="5")',
+    )
+    found = project.lock()
+    assert (found.exit_code, "was written meanwhile" in found.stderr) == (2, True)
+    assert path.read_text() == other
 
 
 def test_no_change_of_code_without_a_version_can_be_accepted(project):
