@@ -117,12 +117,15 @@ def changes_of(asset: LocatedAsset) -> Changes:
 
 def _heads_and_rows(asset: LocatedAsset) -> tuple[Mapping[Key, LedgerEntry], int | None, tuple[str, ...]]:
     """The newest ledger entries of a table, its rows at the same time, and a note if it is written time and again."""
-    for _ in range(_TRIES):
+    tries = 0
+    while True:
+        tries += 1
         heads, rows = asset.store.heads(asset.table), asset.store.row_count(asset.table)
         newest = asset.store.newest(asset.table)
         if (newest and newest.position) == max((entry.position for entry in heads.values()), default=None):
             return heads, rows, ()
-    return heads, rows, (f"the table was written while it was counted, {_TRIES} times: look again later",)
+        if tries == _TRIES:
+            return heads, rows, (f"the table was written while it was counted, {_TRIES} times: look again later",)
 
 
 def _keys(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -> tuple[Sequence[Key], tuple[str, ...]]:

@@ -258,8 +258,8 @@ class _Page:
             if keys:
                 self._line(f"  {counted(len(keys))} {what}:")
                 self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._evidence.keys)])
-        due = consecutive([key for key in unjudged if key not in odd], self._evidence.keys)
-        self._remedies(due, accepting=_accepting(due))
+        runs = consecutive([key for key in unjudged if key not in odd], self._evidence.keys)
+        self._remedies(runs, accepting=_accepting(runs))
 
     def _inputs(self) -> None:
         stale, unjudged = self._report.stale, self._report.unjudged
@@ -303,7 +303,7 @@ class _Page:
 
 def _accepting(runs: Sequence[Sequence[Key]]) -> list[str]:
     """What names partitions that are not odd to ``accept``, which a whole table cannot be."""
-    named = [] if [None] in map(list, runs) else runs
+    named = [run for run in runs if run[0] is not None]
     if len(named) > _MOST_COMMANDS:
         return ["--range", "FIRST...LAST"]
     return [word for run in named for word in ("--range", f"{run[0]}...{run[-1]}")]
