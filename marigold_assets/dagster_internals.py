@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.assets.definition.asset_spec import (
@@ -30,9 +30,6 @@ from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan import execute_step
 from dagster._core.storage.dagster_run import assets_are_externally_managed
 from dagster._core.types.dagster_type import resolve_dagster_type
-
-if TYPE_CHECKING:  # takes sqlalchemy with it, which is much to import
-    pass
 
 _FRAMES_TO_STORE_OUTPUT = 12
 

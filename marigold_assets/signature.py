@@ -40,11 +40,6 @@ class Signature:
     inputs: Mapping[str, Any]
     returns: Any
 
-    @property
-    def reads_previous(self) -> bool:
-        """Whether the asset reads its own previous partition by the parameter named so."""
-        return PREVIOUS in self.inputs
-
 
 def signature_of(function: Callable[..., Any]) -> Signature:
     """Read the parameters of a function.

@@ -62,18 +62,27 @@ class Disagreement:
         return self.wrong > 0 and self.wrong == self.known
 
 
-def disagreement(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry], events: Events) -> Disagreement:
+def disagreement(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry], events: Events, *, owner: str) -> Disagreement:
     """Compare event log and ledger.
 
+    What was built before the asset got partitions, or lost them, has no event of the present kind. What was built
+    under a former key has its event there.
+
     Args:
-        keys: The partitions of the asset in order.
+        keys: The partitions of the asset in order; ``[None]`` if it has none.
         heads: The newest ledger entries of its table.
         events: What the event log says.
+        owner: The asset as the ledger has it now.
     """
+    is_whole = None in keys
     found: dict[str, list[Key]] = {}
     known = 0
     for key in dict.fromkeys([*keys, *heads, *events.materialized]):
         entry = heads.get(key)
+        if (key is None) != is_whole:
+            continue
+        if entry is not None and entry.owner != owner and key not in events.materialized:
+            continue
         known += entry is not None or key in events.materialized
         if (what := _differs(key, entry, events)) is not None:
             found.setdefault(what, []).append(key)
@@ -101,7 +110,7 @@ class TableRows:
         stored: How many it has; ``None``: there is no such table.
         least: How many the ledger has of the partitions that the asset has now.
         most: How many together with those of partitions that it has no longer: where days became months, rows are
-            in both.
+            in both. What a later write of the whole table has replaced is in neither.
     """
 
     stored: int | None
@@ -116,9 +125,10 @@ class TableRows:
 
 def table_rows(stored: int | None, keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> TableRows:
     """Compare the number of rows of a table with what the ledger says."""
-    own = set(keys)
+    own, whole = set(keys), heads.get(None)
+    left = {key: entry for key, entry in heads.items() if whole is None or entry.position >= whole.position}
     return TableRows(
         stored=stored,
-        least=sum(entry.row_count for key, entry in heads.items() if key in own),
-        most=sum(entry.row_count for entry in heads.values()),
+        least=sum(entry.row_count for key, entry in left.items() if key in own),
+        most=sum(entry.row_count for entry in left.values()),
     )

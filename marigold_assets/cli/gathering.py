@@ -12,16 +12,17 @@ import dagster as dg
 
 from marigold_assets import dagster_loading, partitions, report
 from marigold_assets.cli.agreement import Events, Key
-from marigold_assets.cli.locked_code import default_file
+from marigold_assets.cli.locked_code import lock_path
 from marigold_assets.cli.survey import Evidence, is_mixed
 from marigold_assets.errors import ConfigurationError, MarigoldError, Where
-from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
+from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions, is_dynamic
 from marigold_assets.lock import equivalent
 from marigold_assets.lock_file import Lock
 from marigold_assets.mixtures import Changes
 from marigold_assets.model import LedgerEntry, Place
 
 _DATA_VERSION = "dagster/data_version"
+_TRIES = 3
 _NO_HOME = "DAGSTER_HOME is not set, so there is no event log to compare with"
 
 
@@ -57,13 +58,13 @@ def event_log() -> Any:
     return None if home is None else dagster_loading.event_storage(home)
 
 
-def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] = ()) -> Evidence:
+def gather(location: CodeLocation, asset: LocatedAsset, options: LocationOptions | None = None) -> Evidence:
     """Look at everything that a report tells.
 
     Args:
         location: The code location.
         asset: The asset of it.
-        options: What names the code location to this command, for what it proposes.
+        options: What names the code location to this command, for what it proposes and for where the lock file is.
 
     Raises:
         ConfigurationError: The asset is stored by something else, or DAGSTER_HOME is no folder.
@@ -72,12 +73,13 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] =
     """
     home, storage = instance_home(), event_log()
     asset.refuse_missing_database()
-    heads = asset.store.heads(asset.table)
+    named = LocationOptions() if options is None else options
+    heads, stored_rows, moved = _heads_and_rows(asset)
     keys, notes = _keys(asset, heads, storage)
     related = _Related(location, asset, heads)
     differs = any(not asset.code.has_built(entry) for entry in heads.values())
     is_of_several = is_mixed(list(heads), heads)
-    same_code, unreadable = _same_code(asset, heads)
+    same_code, unreadable = _same_code(asset, heads, named)
     return Evidence(
         owner=asset.owner,
         table=asset.table,
@@ -94,11 +96,11 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: Sequence[str] =
         events=None if home is None else _events(storage, asset, heads),
         no_events=_NO_HOME if home is None else None,
         home=None if home is None else str(home),
-        stored_rows=asset.store.row_count(asset.table),
+        stored_rows=stored_rows,
         renamed=related.renamed,
         same_code=same_code,
-        notes=(*notes, *unreadable),
-        options=options,
+        notes=(*notes, *moved, *unreadable),
+        options=named.arguments(),
         arguments=asset.arguments,
         takes_ranges=asset.takes_ranges,
     )
@@ -113,9 +115,17 @@ def changes_of(asset: LocatedAsset) -> Changes:
     return partitions.column_changes(asset.spec.metadata, Where(asset=asset.owner, table=str(asset.table)))
 
 
-def keys_of(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -> Sequence[Key]:
-    """The partitions of an asset in order; those of the ledger, where only an instance knows them."""
-    return _keys(asset, heads, storage)[0]
+def _heads_and_rows(asset: LocatedAsset) -> tuple[Mapping[Key, LedgerEntry], int | None, tuple[str, ...]]:
+    """The newest ledger entries of a table, its rows at the same time, and a note if it is written time and again."""
+    tries = 0
+    while True:
+        tries += 1
+        heads, rows = asset.store.heads(asset.table), asset.store.row_count(asset.table)
+        newest = asset.store.newest(asset.table)
+        if (newest and newest.position) == max((entry.position for entry in heads.values()), default=None):
+            return heads, rows, ()
+        if tries == _TRIES:
+            return heads, rows, (f"the table was written while it was counted, {_TRIES} times: look again later",)
 
 
 def _keys(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -> tuple[Sequence[Key], tuple[str, ...]]:
@@ -189,11 +199,13 @@ def _former_keys(location: CodeLocation) -> dict[str, str]:
     return {former: owners[0] for former, owners in found.items() if len(owners) == 1}
 
 
-def _same_code(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry]) -> tuple[frozenset[str], tuple[str, ...]]:
+def _same_code(
+    asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], options: LocationOptions
+) -> tuple[frozenset[str], tuple[str, ...]]:
     """Which recorded fingerprints the lock file says make the same as the present code, and a note if it cannot."""
     present = asset.code_fingerprint
     recorded = {entry.provenance.code_fingerprint for entry in heads.values()} - {None, present}
-    if present is None or not recorded or not (path := default_file(Path.cwd())).is_file():
+    if present is None or not recorded or not (path := lock_path(options)).is_file():
         return frozenset(), ()
     try:
         known = Lock.load(path)

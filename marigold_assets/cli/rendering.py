@@ -200,18 +200,18 @@ class _Page:
                 verdict = f"{counted(odd)} built by code that nobody has recorded{also}"
             self._section("Definitions", verdict, is_well=False)
             self._lines([f"{shown_range(one.keys)}: {plain(str(one.definition))}" for one in found.odd])
-            self._remedies([one.keys for one in found.odd], may_accept=True)
+            self._remedies([one.keys for one in found.odd], accepting=["--all-odd"])
         self._lines([_content(one) for one in found.content])
         self._lines([f"not as marigold/column_versions declares: {_content(one)}" for one in found.contradicted])
 
-    def _remedies(self, runs: Sequence[Sequence[Key]], *, may_accept: bool = False, after: str = "") -> None:
-        """The commands that rebuild what is wrong."""
+    def _remedies(self, runs: Sequence[Sequence[Key]], *, accepting: Sequence[str] = (), after: str = "") -> None:
+        """The commands that rebuild what is wrong; and how that is accepted, if it may be."""
         own = set(self._evidence.keys)
         commands = [rebuild(self._evidence, run) for run in runs if set(run) <= own]
         if not commands:
             return
-        accept = ["marigold", "versions", "accept", *self._evidence.options, self._evidence.owner, "--all-odd"]
-        other = f"; or accept them: {shlex.join(accept)} --reason ..." if may_accept else ""
+        accept = ["marigold", "versions", "accept", *self._evidence.options, self._evidence.owner, *accepting]
+        other = f"; or accept them: {shlex.join(accept)} --reason ..." if accepting else ""
         if len(commands) == 1:
             self._line(f"  Remedy: {after}{commands[0]}{other}")
             return
@@ -225,16 +225,18 @@ class _Page:
     def _code(self) -> None:
         found, built = self._report.code_stale, self._report.built
         count = sum(len(one.keys) for one in found)
-        wrong = [one for one in found if one.counts]
+        wrong, unjudged = [one for one in found if one.counts], self._report.code_unjudged
         verdict = f"{counted(count)} not built by the present code version"
         if not count:
             known = built if self._evidence.present.version else built - len(self._report.code_unknown)
             verdict = f"the present code version has built all {known:,} that are built"
             if not known:
                 verdict = "nobody knows which code has built them" if built else "nothing is built"
+            elif unjudged:
+                verdict = f"{counted(len(unjudged))} cannot be judged; the present code has built the others"
         elif not wrong:
             verdict += ", which is accepted or declared to be the same"
-        self._section("Code", verdict, is_well=not wrong)
+        self._section("Code", verdict, is_well=not wrong and not unjudged)
         odd = {key for one in self._report.mixture.odd for key in one.keys}
         is_told = bool(wrong) and {key for one in found for key in one.keys} <= odd
         if is_told:
@@ -256,6 +258,8 @@ class _Page:
             if keys:
                 self._line(f"  {counted(len(keys))} {what}:")
                 self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._evidence.keys)])
+        runs = consecutive([key for key in unjudged if key not in odd], self._evidence.keys)
+        self._remedies(runs, accepting=_accepting(runs))
 
     def _inputs(self) -> None:
         stale, unjudged = self._report.stale, self._report.unjudged
@@ -295,6 +299,14 @@ class _Page:
                 self._lines([f"  {shown_range(run)}" for run in consecutive(keys, self._evidence.keys)])
                 if remedy:
                     self._line(f"    Remedy: {remedy}")
+
+
+def _accepting(runs: Sequence[Sequence[Key]]) -> list[str]:
+    """What names partitions that are not odd to ``accept``, which a whole table cannot be."""
+    named = [run for run in runs if run[0] is not None]
+    if len(named) > _MOST_COMMANDS:
+        return ["--range", "FIRST...LAST"]
+    return [word for run in named for word in ("--range", f"{run[0]}...{run[-1]}")]
 
 
 def _content(one: ContentChange) -> str:

@@ -129,6 +129,7 @@ class Survey:
         code_stale: What the present code version has not built.
         other_code: Partitions of the present code version whose code was another, as far as that is recorded.
         code_unknown: Partitions of which nobody knows which code has built them.
+        code_unjudged: Those of them that count: no code version is declared, and nobody accepts them.
         stale: What was built from inputs that have changed since.
         unrecorded: Partitions of an asset that reads others whose ledger entries name no inputs.
         disagreement: Where event log and ledger differ; ``None``: not compared.
@@ -144,6 +145,7 @@ class Survey:
     code_stale: tuple[CodeStale, ...]
     other_code: tuple[Key, ...]
     code_unknown: tuple[Key, ...]
+    code_unjudged: tuple[Key, ...]
     stale: tuple[Stale, ...]
     unrecorded: tuple[Key, ...]
     disagreement: Disagreement | None
@@ -165,7 +167,7 @@ class Survey:
     def is_well(self) -> bool:
         """Whether nothing is odd, stale, in disagreement or beyond judgement, but for what is accepted."""
         mixture, code_stale = self.mixture, [one for one in self.code_stale if one.counts]
-        wrong = [mixture.odd, mixture.contradicted, code_stale, self.stale, self.unjudged]
+        wrong = [mixture.odd, mixture.contradicted, code_stale, self.code_unjudged, self.stale, self.unjudged]
         agrees = self.table.agrees and not (self.disagreement is not None and self.disagreement.counts)
         return agrees and not any(wrong)
 
@@ -202,9 +204,10 @@ def survey(evidence: Evidence, *, now: datetime) -> Survey:
             for key in built
             if verdicts[key] is None or (verdicts[key] and _cannot_be_compared(present, heads[key]))
         ),
+        code_unjudged=tuple(key for key in built if verdicts[key] is None and key not in standing),
         stale=tuple(_as_called_now(one, evidence.renamed) for one in found.values()),
         unrecorded=tuple(key for key in built if evidence.reads and not heads[key].provenance.inputs),
-        disagreement=None if evidence.events is None else disagreement(evidence.keys, heads, evidence.events),
+        disagreement=None if evidence.events is None else _disagreement(evidence, evidence.events),
         mixture=mixture,
         table=table_rows(evidence.stored_rows, evidence.keys, heads),
         unjudged=_unjudged(evidence),
@@ -241,6 +244,10 @@ def _mixture_of(evidence: Evidence, keys: Sequence[Key], present: Code, now: dat
     )
 
 
+def _disagreement(evidence: Evidence, events: Events) -> Disagreement:
+    return disagreement(evidence.keys, evidence.heads, events, owner=evidence.owner)
+
+
 def retired(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> list[Key]:
     """Partitions of the ledger that the asset does not have any more, in the order in which they were written."""
     own = set(keys)
@@ -269,10 +276,19 @@ def accepted_by(
     now: datetime,
     definition_of: DefinitionOf = Definition.of,
 ) -> dict[Key, Acceptance]:
-    """By what partitions are accepted as they are now; of those that are not, nothing is said."""
+    """By what partitions are accepted as they are now; of those that are not, nothing is said.
+
+    Two unknown definitions may be anything, so that one is accepted only of what was there to be looked at.
+    """
     newest = {(one.partition_key, one.definition): one for one in acceptances}
     found = {key: newest.get((key, definition_of(entry))) for key, entry in heads.items()} if newest else {}
-    return {key: one for key, one in found.items() if one is not None and one.holds(now)}
+    return {
+        key: one
+        for key, one in found.items()
+        if one is not None
+        and one.holds(now)
+        and not (one.definition.is_unknown and heads[key].committed_at > one.accepted_at)
+    }
 
 
 def runs_of(keys: Sequence[Key], alike: Callable[[Key], Hashable]) -> Iterator[tuple[Key, ...]]:

@@ -109,7 +109,7 @@ def _show(asset: str, options: LocationOptions, *, as_json: bool, everything: bo
         found.refuse_missing_database()
         _print_exactly(found.store.versions_query(found.table))
         return True
-    report = survey(gather(location, found, options.arguments()), now=datetime.now(UTC))
+    report = survey(gather(location, found, options), now=datetime.now(UTC))
     if as_json:
         from marigold_assets.cli.as_json import dumps, of_survey
 

@@ -44,7 +44,6 @@ from marigold_assets.stores.watch import Watch
 
 _CONFLICT_RETRIES = 8
 _OF_PYTHON = "__duckdb_source_"  # how DuckDB 2 names what lives as long as a Python object; 1.5 has no SQL for that
-_BATCH_ROWS = 122_880  # one row group of DuckDB
 
 
 class DuckDBStore(DuckDBReader):

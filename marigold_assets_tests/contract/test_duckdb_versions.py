@@ -48,7 +48,7 @@ def run_sql(path, query, **config):
 
 def swap(store, slices, rows, version="1", **more):
     attempt = Attempt(run_id="run", token=store.draw_token("run"))
-    provenance = Provenance(code_version=version, code_fingerprint="f")
+    provenance = Provenance(code_version=version, code_fingerprint=more.pop("fingerprint", "f"))
     options = SwapOptions(cut_off=more.pop("cut_off", CutOff.OFF))
     return store.swap(
         slices, rows, attempt=attempt, swap_id=f"{attempt.token}", provenance=provenance, options=options, **more
@@ -236,7 +236,7 @@ def test_codes_of_one_version_that_are_accepted_one_by_one_are_each_accepted_alo
     assert row[-3] == "of f"
 
 
-def accepted(store, key="a", by="nadia", until=None, **definition):
+def accepted(store, key="a", by="nadia", until=None, at=BEFORE, **definition):
     found = {"code_version": "1", "code_fingerprint": None, "config_hash": None} | definition
     one = Acceptance(
         table=TABLE,
@@ -244,7 +244,7 @@ def accepted(store, key="a", by="nadia", until=None, **definition):
         partition_key=key,
         definition=Definition(**found),
         accepted_by=by,
-        accepted_at=BEFORE,
+        accepted_at=at,
         reason="why",
         until=until,
     )
@@ -287,6 +287,21 @@ def test_code_without_a_version_is_accepted_by_its_fingerprint(duck, path):
     # What was accepted is that of a definition: another one is not.
     swap(duck, [whole], table_of([{"key": "a", "value": 2}]), "2")
     assert run_sql(path, query) == [(None,)]
+
+
+def test_of_code_that_nobody_has_recorded_only_what_was_there_is_accepted(duck, path):
+    def build(value):
+        swap(duck, [slice_of("a", table=TABLE)], table_of([{"key": "a", "value": value}]), None, fingerprint=None)
+
+    build(1)
+    unknown = {"code_version": None, "code_fingerprint": None}
+    accepted(duck, at=datetime.now(UTC), **unknown)
+    query = "SELECT accepted_by FROM marigold.versions"
+    assert run_sql(path, query) == [("nadia",)]
+    build(2)
+    assert run_sql(path, query) == [(None,)]
+    [row] = run_sql(path, duck.versions_query(TABLE))
+    assert row[-3] is None
 
 
 @pytest.mark.parametrize("name", ["market", "marigold"])

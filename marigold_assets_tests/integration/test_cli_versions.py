@@ -14,6 +14,7 @@ from pathlib import Path
 import dagster as dg
 import duckdb
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -24,7 +25,11 @@ from marigold_assets.cli.main import main
 from marigold_assets.cli.rendering import console, render
 from marigold_assets.cli.survey import survey
 from marigold_assets.location import CodeLocation
+from marigold_assets.model import Attempt, Equals, PartitionSlice, Provenance
+from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets_tests.integration.cli_project import RANGE_END, RANGE_START, Project, day
+from marigold_assets_tests.unit.test_survey import entry
+from marigold_assets_tests.unit.test_survey import report as survey_of
 
 pytestmark = pytest.mark.slow
 
@@ -388,12 +393,10 @@ def test_inputs_of_which_nothing_is_known_are_named(history, tmp_path, monkeypat
 
 
 def test_many_stretches_are_cut_short_unless_all_are_wanted(tmp_path, capsys, monkeypatch):
-    from marigold_assets_tests.unit.test_survey import entry, report
-
     def alternating(count):
         keys = [f"d{number}" for number in range(count)]
         built = [entry(key, number, version=str(number % 2)) for number, key in enumerate(keys)]
-        return report(*built, keys=keys, present=("1", "f"))
+        return survey_of(*built, keys=keys, present=("1", "f"))
 
     render(alternating(10_000), to=console())
     text = capsys.readouterr().out
@@ -459,6 +462,54 @@ def test_what_is_stale_is_found_through_assets_that_were_renamed(copy):
     assert {one["partition"]: one["depth"] for one in found["stale"]} == before
     assert found["stale"][-1]["origin"] == {"asset": "store/raw_orders", "partition": day(12)}
     assert found["unknown_inputs"] == []
+    # Its events are those of the former key.
+    assert own.report(renamed, "store/raw_orders")["event_log"]["event_missing"] == []
+
+
+def test_the_lock_file_is_that_of_the_definitions_wherever_the_command_runs(copy, tmp_path, monkeypatch):
+    own, path = copy
+    (own.folder / "code_versions.lock").write_text("no lock")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "pyproject.toml").touch()
+    monkeypatch.chdir(elsewhere)
+    [note] = own.report(path, "daily_sales")["notes"]
+    assert note.startswith("code_versions.lock is not looked at")
+
+
+@pytest.mark.parametrize(("swaps", "told"), [(1, False), (3, True)])
+def test_rows_are_counted_again_where_the_table_was_written_meanwhile(parts, monkeypatch, swaps, told):
+    location, report = parts(dg.StaticPartitionsDefinition(list("abcd")), ["a"])
+    due, count = list("bcd"[:swaps]), DuckDBStore.row_count
+    table = location.asset("things").table
+
+    def count_after_a_swap(store, counted):
+        if due:
+            key = due.pop()
+            slice_ = PartitionSlice(
+                table=table, partition_key=key, conditions=(Equals(expression="part", value=key),), owner="things"
+            )
+            attempt = Attempt(run_id=key, token=store.draw_token(key))
+            store.swap([slice_], pa.table({"part": [key]}), attempt=attempt, swap_id=key, provenance=Provenance())
+        return count(store, counted)
+
+    monkeypatch.setattr(DuckDBStore, "row_count", count_after_a_swap)
+    found, text = report()
+    assert (found.table.agrees, "written while it was counted" in text) == (not told, told)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_cannot_be_judged_is_told_with_a_command_that_accepts_it(capsys, count):
+    keys = [f"d{number}" for number in range(count)]
+    built = [entry(key, number, version=None, fingerprint="cf1:f") for number, key in enumerate(keys)]
+    render(survey_of(*built, keys=keys, present=(None, "cf2:f")), to=console())
+    text = capsys.readouterr().out
+    assert "Code: nobody knows which code has built them" in text.splitlines()
+    assert f"or accept them: marigold versions accept t --range {keys[0]}...{keys[-1]} --reason ..." in text
+    render(
+        survey_of(entry(None, version=None, fingerprint="cf1:f"), keys=[None], present=(None, "cf2:f")), to=console()
+    )
+    assert "accept" not in capsys.readouterr().out
 
 
 def test_an_empty_home_stays_empty_and_is_suspected(shop, tmp_path):

@@ -41,7 +41,6 @@ def test_every_parameter_is_told_by_name_and_annotation_also_where_that_is_text(
     assert set(found.resources) == {"bank", "plain"}
     assert found.inputs == {"orders": pd.DataFrame, "unannotated": Any, "previous": pl.DataFrame | None}
     assert found.returns is pl.DataFrame
-    assert found.reads_previous
 
 
 @pytest.mark.parametrize("name", ["context", "_context", "context_", "_"])

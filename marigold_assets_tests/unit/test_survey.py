@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -127,6 +128,25 @@ def test_without_versions_the_fingerprints_count_and_what_is_not_recorded_is_unk
     assert found.code_unknown == ("d3",)
 
 
+def test_what_no_declared_version_can_judge_is_not_well_unless_it_is_accepted():
+    built = entry("d1", version=None, fingerprint="cf1:f")
+    found = report(built, present=(None, "cf2:f"))
+    assert (found.code_unjudged, found.code_stale, found.is_well) == (("d1",), (), False)
+    definition = Definition(code_version=None, code_fingerprint="cf1:f", config_hash=None)
+    found = report(built, present=(None, "cf2:f"), acceptances=[replace(acceptance("d1"), definition=definition)])
+    assert (found.code_unknown, found.code_unjudged, found.is_well) == (("d1",), (), True)
+    assert report(entry("d1", fingerprint="cf1:f"), present=("1", "cf2:f")).is_well
+
+
+@pytest.mark.parametrize(("hours", "well"), [(0, True), (1, False)])
+def test_of_code_that_nobody_has_recorded_only_what_was_there_is_accepted(hours, well):
+    built = entry("d1", version=None, fingerprint=None)
+    definition = Definition(code_version=None, code_fingerprint=None, config_hash=None)
+    given = replace(acceptance("d1"), definition=definition, accepted_at=built.committed_at - timedelta(hours=hours))
+    found = report(built, present=(None, "cf2:f"), acceptances=[given])
+    assert (not found.code_unjudged, found.written[0].accepted is not None) == (well, well)
+
+
 def test_other_code_under_the_same_version_is_told_and_is_not_wrong():
     built = [entry(f"d{number}", fingerprint=one) for number, one in enumerate(("c:f", "c:g", None, "b:g", "c:h"), 1)]
     found = report(*built, present=("1", "c:f"), same_code=["c:h"])
@@ -216,6 +236,30 @@ def test_an_event_of_another_swap_is_wrong_although_the_content_is_the_same():
     assert not found.disagreement.is_everywhere
     assert report(*built, events=Events(**given, swap_ids={"d1": "1"})).is_well
     assert report(*built, events=Events(materialized=frozenset(), data_versions={})).disagreement.is_everywhere
+
+
+def test_what_was_built_under_a_former_key_has_its_event_there():
+    built = [entry("d1", owner="was_t"), entry("d2", owner="was_t"), entry("d3"), entry("d4")]
+    events = Events(materialized=frozenset({"d2", "d3"}), data_versions={"d2": content(9), "d3": content(1)})
+    found = report(*built, events=events).disagreement
+    assert (found.event_missing, found.differing, found.known) == (("d4",), ("d2",), 3)
+
+
+@pytest.mark.parametrize(("keys", "other"), [(["d1"], None), ([None], "d1")])
+def test_what_was_built_before_an_asset_got_partitions_or_lost_them_has_no_event(keys, other):
+    events = Events(materialized=frozenset(keys), data_versions={keys[0]: content(1)})
+    found = report(entry(other, 1), entry(keys[0], 2), keys=keys, events=events, stored_rows=10)
+    assert (found.disagreement.counts, found.disagreement.known, found.is_well) == (False, 1, True)
+    nothing = Events(materialized=frozenset(), data_versions={})
+    assert report(entry(other, 1), entry(keys[0], 2), keys=keys, events=nothing).disagreement.event_missing == (
+        keys[0],
+    )
+
+
+@pytest.mark.parametrize(("stored", "agrees"), [(10, True), (20, False), (9, False), (None, False)])
+def test_a_table_that_was_written_whole_has_no_rows_of_before(stored, agrees):
+    found = report(entry("d1", 1), entry(None, 2), keys=[None], stored_rows=stored)
+    assert (found.table.least, found.table.most, found.table.agrees) == (10, 10, agrees)
 
 
 @pytest.mark.parametrize(
