@@ -63,11 +63,6 @@ def lock_path(options: LocationOptions) -> Path:
     return _above(folder) or _above(here) or folder / FILE
 
 
-def default_file(folder: Path) -> Path:
-    """Where the lock file of a folder is: beside the project's file there or above, or in the folder."""
-    return _above(folder) or folder / FILE
-
-
 def _above(folder: Path) -> Path | None:
     for one in (folder, *folder.parents):
         if (one / FILE).exists() or (one / PROJECT).exists():

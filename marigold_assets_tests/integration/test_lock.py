@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from marigold_assets.cli.locked_code import default_file
+from marigold_assets.cli.locked_code import lock_path
 from marigold_assets.cli.main import main
 from marigold_assets.loading import LocationOptions
 from marigold_assets.location import load
@@ -52,6 +52,10 @@ HELPERS = """
     def clean(x):
         return x + 1
 """
+
+
+def default_file(folder):
+    return lock_path(LocationOptions(working_directory=str(folder)))
 
 
 @pytest.fixture
@@ -375,7 +379,8 @@ def test_a_code_location_that_does_not_load_is_no_reason_to_forget_its_assets(pr
     assert not default_file(project.folder).exists()
 
 
-def test_the_file_is_beside_that_of_the_project(tmp_path):
+def test_the_file_is_beside_that_of_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     inner = tmp_path / "project" / "inner"
     inner.mkdir(parents=True)
     (tmp_path / ".git").mkdir()
