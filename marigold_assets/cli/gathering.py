@@ -71,7 +71,8 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: LocationOptions
         StoreUnavailableError: There is no database.
         StoreBusyError: Another process holds it.
     """
-    home, storage = instance_home(), event_log()
+    home = instance_home()
+    storage = None if home is None else dagster_loading.event_storage(home)
     asset.refuse_missing_database()
     named = LocationOptions() if options is None else options
     heads, stored_rows, moved = _heads_and_rows(asset)

@@ -276,19 +276,10 @@ def accepted_by(
     now: datetime,
     definition_of: DefinitionOf = Definition.of,
 ) -> dict[Key, Acceptance]:
-    """By what partitions are accepted as they are now; of those that are not, nothing is said.
-
-    Two unknown definitions may be anything, so that one is accepted only of what was there to be looked at.
-    """
+    """By what partitions are accepted as they are now; of those that are not, nothing is said."""
     newest = {(one.partition_key, one.definition): one for one in acceptances}
     found = {key: newest.get((key, definition_of(entry))) for key, entry in heads.items()} if newest else {}
-    return {
-        key: one
-        for key, one in found.items()
-        if one is not None
-        and one.holds(now)
-        and not (one.definition.is_unknown and heads[key].committed_at > one.accepted_at)
-    }
+    return {key: one for key, one in found.items() if one is not None and one.holds(now) and one.covers(heads[key])}
 
 
 def runs_of(keys: Sequence[Key], alike: Callable[[Key], Hashable]) -> Iterator[tuple[Key, ...]]:
