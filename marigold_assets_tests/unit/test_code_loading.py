@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import linecache
 import os
 import pickle
 import runpy
 import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,24 +14,6 @@ import pytest
 from marigold_assets.code.loaded import LoadedCode, code_fingerprint, code_parts
 
 OLD = "def made(x):\n    'Old.'\n    return helper(x) + RATE\n\nRATE = 1\n\ndef helper(x):\n    return x + 1\n"
-
-
-@pytest.fixture
-def module(tmp_path, monkeypatch):
-    """Writes and imports modules of one file, and forgets them."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    written = []
-
-    def write(name, text):
-        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
-        written.append(name)
-        importlib.invalidate_caches()
-        return importlib.reload(sys.modules[name]) if name in sys.modules else importlib.import_module(name)
-
-    yield write
-    for name in written:
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 import textwrap
 
 import dagster as dg
@@ -18,21 +16,9 @@ HEAD = "from pathlib import Path\nHERE = Path(__file__).parent\n"
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
-    """Writes and imports modules of one file, beside ``daily.sql``, and forgets them."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    written = []
-
-    def write(name, text):
-        (tmp_path / f"{name}.py").write_text(HEAD + textwrap.dedent(text))
-        written.append(name)
-        importlib.invalidate_caches()
-        return importlib.reload(sys.modules[name]) if name in sys.modules else importlib.import_module(name)
-
-    yield write
-    for name in written:
-        sys.modules.pop(name, None)
+def module(module):
+    """The same, beside ``daily.sql``."""
+    return lambda name, text: module(name, HEAD + textwrap.dedent(text))
 
 
 @pytest.fixture
