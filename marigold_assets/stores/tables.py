@@ -32,7 +32,8 @@ def accepted_of(built: str, acceptances: str) -> str:
     """What is joined to a ledger entry for the acceptance that holds of it, as ``accepted``, if one does.
 
     Where codes of one version are accepted one by one, it has to be that very code. Where nobody has recorded what the
-    code was, only what was there to be looked at is accepted.
+    code was, only what was there to be looked at is accepted. Each condition compares one side with the other: with an
+    OR over both, DuckDB before 2.0 refuses the subqueries.
 
     Args:
         built: The alias of the ledger.
@@ -47,8 +48,8 @@ def accepted_of(built: str, acceptances: str) -> str:
             IN (SELECT (table_key, code_version, code_fingerprint) FROM {acceptances}) THEN {built}.code_fingerprint END
     AND accepted.config_hash IS NOT DISTINCT FROM {built}.config_hash
     AND (accepted.until IS NULL OR accepted.until > now())
-    AND (coalesce(accepted.code_version, accepted.code_fingerprint) IS NOT NULL
-        OR {built}.committed_at <= accepted.accepted_at)
+    AND {built}.committed_at <= CASE WHEN coalesce(accepted.code_version, accepted.code_fingerprint) IS NOT NULL
+        THEN TIMESTAMPTZ 'infinity' ELSE accepted.accepted_at END
     AND accepted.position IN (SELECT max(position) FROM {acceptances}
         GROUP BY table_key, partition_key, code_version, code_fingerprint, config_hash)"""
 
