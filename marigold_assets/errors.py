@@ -137,6 +137,12 @@ class MissingInputError(ConfigurationError):
     kind = "missing_input"
 
 
+class PlanConflictError(MarigoldError):
+    """What was planned is no longer what there is to do: the ledger has moved, or others are at it. Plan again."""
+
+    kind = "plan_conflict"
+
+
 class FencedOutError(MarigoldError):
     """A later attempt owns the slice, or a twin was first. The attempt must stop and must not be retried.
 

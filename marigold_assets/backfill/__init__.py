@@ -1,0 +1,1 @@
+"""Backfills through Dagster: what is to be planned, launch, status and cancel."""

@@ -1,0 +1,296 @@
+"""The frozen values of a plan. Nothing here knows Dagster, a database or a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+Key = str | None
+"""A partition key; ``None`` for an asset without partitions."""
+
+
+class Reason(Enum):
+    """Why a partition is in a plan; the first that holds is the one given."""
+
+    MISSING = "MISSING"
+    """It was never built."""
+
+    STALE_CODE = "STALE_CODE"
+    """Other code than the present has built it, and nobody has accepted that."""
+
+    STALE_INPUT = "STALE_INPUT"
+    """What it was built from has changed since, or is rebuilt by this very plan."""
+
+    RESTATEMENT = "RESTATEMENT"
+    """It is current, and somebody wants it computed again all the same."""
+
+    LOOKBACK = "LOOKBACK"
+    """It is current and precedes one that is missing by no more than the lookback: late data may have come."""
+
+
+class Skip(Enum):
+    """Why a partition that was asked for is not in a plan."""
+
+    CURRENT = "CURRENT"
+    """It is what present code and inputs would make."""
+
+    ACCEPTED = "ACCEPTED"
+    """It is not, and somebody has accepted it as it is."""
+
+    BLOCKED = "BLOCKED"
+    """An input of it does not exist, and this plan does not make it."""
+
+    UNKNOWN = "UNKNOWN"
+    """It exists, and nobody has recorded what has built it."""
+
+
+class Order(Enum):
+    """In which order partitions are started that do not wait for each other."""
+
+    OLDEST_FIRST = "oldest-first"
+    NEWEST_FIRST = "newest-first"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedKey:
+    """A partition that a plan builds.
+
+    Attributes:
+        key: The partition.
+        reason: Why.
+        because: The same in words, for people: ``"code 1 -> 2"``, ``"raw_orders[2024-01-20] is rebuilt"``.
+    """
+
+    key: Key
+    reason: Reason
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedKey:
+    """A partition that was asked for and that a plan leaves alone.
+
+    Attributes:
+        key: The partition.
+        reason: Why.
+        because: The same in words.
+    """
+
+    key: Key
+    reason: Skip
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssetPlan:
+    """What a plan does to one asset.
+
+    Attributes:
+        owner: The asset, as the ledger has it.
+        keys: What is built, in the order of its partitions.
+        skipped: What was asked for and is not, in that order.
+        is_chain: Whether a partition needs the one before it, so that they are built one after another.
+        keys_per_run: How many partitions one run builds at most; ``None``: as many as are ready.
+        after: Assets of the plan that it reads, itself left out.
+        in_run_of: The asset of the plan in whose runs it is built as well; ``None``: it has runs of its own.
+        notes: What else people should know.
+    """
+
+    owner: str
+    keys: tuple[PlannedKey, ...]
+    skipped: tuple[SkippedKey, ...] = ()
+    is_chain: bool = False
+    keys_per_run: int | None = 1
+    after: tuple[str, ...] = ()
+    in_run_of: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds the runs of a backfill on the live instance.
+
+    Attributes:
+        slots: How many runs of backfills may run at once; ``None``: as many as there are.
+        tick_seconds: How often the backfill daemon looks what is ready.
+        dequeue_seconds: How often the run queue is looked at.
+        source: Where these were read, for people.
+    """
+
+    slots: int | None
+    tick_seconds: float = 30.0
+    dequeue_seconds: float = 5.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How long something took.
+
+    Attributes:
+        median: Seconds.
+        p90: Seconds; nine of ten took no longer.
+        count: How many were measured; 0: nothing was, and these are stated defaults.
+    """
+
+    median: float
+    p90: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssetHistory:
+    """How long partitions of one asset took.
+
+    Attributes:
+        first_key: The first partition of a step, from when the step could begin: with all that a step needs to start.
+        next_key: Every later one.
+    """
+
+    first_key: Spread
+    next_key: Spread
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether nothing was measured."""
+        return self.first_key.count == 0 and self.next_key.count == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """How long runs took.
+
+    Attributes:
+        run_start: From when a run leaves the queue until its first step could begin.
+        run_end: From the last swap of a run until its slot is free.
+        assets: By asset.
+    """
+
+    run_start: Spread
+    run_end: Spread
+    assets: Mapping[str, AssetHistory]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSample:
+    """What a past run tells of durations.
+
+    Attributes:
+        launched_at: When it left the queue (Unix time, seconds).
+        started_at: When its process had started; ``None`` where that was not recorded.
+        ended_at: When its slot was free.
+        swaps: By asset, when each partition was swapped, in order.
+    """
+
+    launched_at: float
+    started_at: float | None
+    ended_at: float
+    swaps: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A duration that is not known exactly.
+
+    Attributes:
+        median: Seconds, with every part at its median.
+        p90: Seconds, with every part at its 90th percentile: a cautious bound.
+    """
+
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What a plan costs, simulated on the limits of the live instance.
+
+    Attributes:
+        runs: How many runs it takes.
+        wall: From the launch until the last partition is committed.
+        busy: Run seconds: how long slots are taken, all of them together.
+        critical_path: How long it takes at least, were there slots without end, no tick and no start of runs.
+        saved_by_slots: Seconds of ``wall`` that slots without end would save.
+        saved_by_ticks: Seconds of it that a daemon which never sleeps would save.
+        saved_by_starts: Seconds of it that runs which start at once would save.
+        parallel: What ``wall`` would be if no partition had to wait for another one of its asset.
+        one_more_slot: Seconds of ``wall`` that one more slot would save.
+        best_keys_per_run: By asset whose order is free: the chunk size that makes ``wall`` shortest, and that ``wall``.
+        assumed: Assets without history, for which defaults stand in.
+        limits: What it was simulated on.
+    """
+
+    runs: int
+    wall: Estimate
+    busy: Estimate
+    critical_path: float
+    saved_by_slots: float
+    saved_by_ticks: float
+    saved_by_starts: float
+    parallel: float
+    one_more_slot: float
+    best_keys_per_run: Mapping[str, tuple[int, float]]
+    assumed: tuple[str, ...]
+    limits: Limits
+
+    @property
+    def ordering_costs(self) -> float:
+        """Seconds of ``wall`` that order costs."""
+        return max(0.0, self.wall.median - self.parallel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody asked for, so that the same can be planned again.
+
+    Attributes:
+        selection: The assets, in Dagster's selection syntax.
+        first: The first partition, as it was given; ``None``: from the beginning.
+        last: The last partition; ``None``: to the end.
+        restate: Whether current partitions are computed again.
+        stale: Whether only what exists and is stale is wanted.
+        lookback: How many partitions before a missing one are computed again as well.
+        order: In which order, where that is free.
+    """
+
+    selection: str
+    first: str | None = None
+    last: str | None = None
+    restate: bool = False
+    stale: bool = False
+    lookback: int = 0
+    order: Order = Order.OLDEST_FIRST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillPlan:
+    """What a backfill would do. ``plan``, ``explain`` and ``launch`` read this and nothing else.
+
+    Attributes:
+        request: What was asked for.
+        assets: The assets, each behind those of them that it reads.
+        bill: The price.
+        positions: By asset of the plan, and by what they read, the newest position of its ledger when the plan was
+            made; 0 where nothing was ever written.
+        made_at: When (aware, UTC).
+        notes: What else people should know.
+    """
+
+    request: Request
+    assets: tuple[AssetPlan, ...]
+    bill: Bill
+    positions: Mapping[str, int]
+    made_at: datetime
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to build."""
+        return not any(one.keys for one in self.assets)
+
+    @property
+    def size(self) -> int:
+        """How many partitions it builds, of all assets together."""
+        return sum(len(one.keys) for one in self.assets)

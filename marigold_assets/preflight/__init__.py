@@ -1,0 +1,1 @@
+"""Whether the live instance is really bounded."""

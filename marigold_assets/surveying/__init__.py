@@ -1,0 +1,1 @@
+"""What is known of an asset, put together from ledger, event log and code, and the report about it."""
