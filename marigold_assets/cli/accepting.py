@@ -14,9 +14,9 @@ from marigold_assets.cli.who import user
 from marigold_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from marigold_assets.cli.agreement import Key
     from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions
     from marigold_assets.model import Acceptance, Definition, LedgerEntry
+    from marigold_assets.surveying.agreement import Key
 
 _MOST_NAMED = 5
 
@@ -97,8 +97,8 @@ class _Choice:
     """
 
     def __init__(self, location: CodeLocation, asset: LocatedAsset, now: datetime) -> None:
-        from marigold_assets.cli.gathering import gather
-        from marigold_assets.cli.survey import mixture_of, retired
+        from marigold_assets.surveying.gathering import gather
+        from marigold_assets.surveying.survey import mixture_of, retired
 
         if asset.partitions_def is None:
             raise ConfigurationError(
@@ -148,7 +148,7 @@ class _Choice:
         Raises:
             ConfigurationError: Some are not accepted.
         """
-        from marigold_assets.cli.survey import accepted_by
+        from marigold_assets.surveying.survey import accepted_by
 
         given = self._asset.store.acceptances(self._asset.table)
         standing = accepted_by(given, self.heads, self._now, self._mixture.definition_of)

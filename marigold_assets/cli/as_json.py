@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from marigold_assets.cli.agreement import Key
-from marigold_assets.cli.survey import CodeStale, Survey, Written, consecutive
 from marigold_assets.content import ContentChange
 from marigold_assets.mixtures import Mixture
 from marigold_assets.model import Acceptance, Definition, Place
+from marigold_assets.surveying.agreement import Key
+from marigold_assets.surveying.survey import CodeStale, Survey, Written, consecutive
 from marigold_assets.versions import Stale, Stretch
 
 FORMAT = 1

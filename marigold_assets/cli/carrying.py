@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marigold_assets.cli.locked_code import again, lock_path, present_code, refuse_undeclared, renaming_code
+from marigold_assets.cli.locked_code import again, present_code, refuse_undeclared, renaming_code
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.lock import Lock, PresentCode, Proof, carry_over, equivalent, former_keys
 from marigold_assets.model import LedgerEntry
 from marigold_assets.proof import Outcome, Replayed
+from marigold_assets.surveying.lock_place import lock_path
 
 if TYPE_CHECKING:
     from marigold_assets.cli.sampling import Sampled, Wanted

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from marigold_assets.cli.agreement import Key
-from marigold_assets.cli.survey import Written
+from marigold_assets.surveying.agreement import Key
+from marigold_assets.surveying.survey import Written
 
 _WHOLE = "(whole table)"
 _GAP = "  "

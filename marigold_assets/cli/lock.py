@@ -12,11 +12,9 @@ import click
 
 from marigold_assets.cli.failing import FOUND
 from marigold_assets.cli.locked_code import (
-    PROJECT,
     Present,
     again,
     command_options,
-    lock_path,
     present,
     refuse_undeclared,
 )
@@ -25,6 +23,7 @@ from marigold_assets.cli.running import foreign_code
 from marigold_assets.cli.who import user
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.lock_file import FILE, Lock
+from marigold_assets.surveying.lock_place import PROJECT, lock_path
 
 if TYPE_CHECKING:
     from marigold_assets.loading import LocationOptions

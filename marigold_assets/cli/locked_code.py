@@ -1,4 +1,4 @@
-"""Code beside a version lock: where the lock is, and the code of all assets that are looked at."""
+"""Code beside a version lock: the code of all assets that are looked at."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from marigold_assets.errors import ConfigurationError
-from marigold_assets.lock_file import FILE, WRITE_AGAIN, Lock, PresentCode
+from marigold_assets.lock_file import WRITE_AGAIN, Lock, PresentCode
 
 if TYPE_CHECKING:
     from marigold_assets.loading import LocationOptions
     from marigold_assets.location import CodeLocation, LocatedAsset
-
-PROJECT = "pyproject.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,26 +48,6 @@ class Present:
         if self.named or self.where is None:
             return ()
         return known.assets.keys() - self.assets - set(former_keys(known, self.code).values())
-
-
-def lock_path(options: LocationOptions) -> Path:
-    """Where the lock file is if nobody says: beside the project's file at or above the definitions.
-
-    Where there is none, a lock file that is at or above the working directory is taken before a new one is begun.
-    """
-    here = Path.cwd()
-    starts = [Path(one).absolute().parent for one in (options.python_file, *options.workspace) if one is not None]
-    folder = starts[0] if starts else Path(options.working_directory or here).absolute()
-    return _above(folder) or _above(here) or folder / FILE
-
-
-def _above(folder: Path) -> Path | None:
-    for one in (folder, *folder.parents):
-        if (one / FILE).exists() or (one / PROJECT).exists():
-            return one / FILE
-        if (one / ".git").exists():
-            break
-    return None
 
 
 def command_options(options: LocationOptions, lock_file: Path | None) -> tuple[str, ...]:

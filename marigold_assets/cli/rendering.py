@@ -10,11 +10,11 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from marigold_assets.cli.agreement import Disagreement, Key
 from marigold_assets.cli.columns import counted, moment, plain, shown, tabulated
-from marigold_assets.cli.survey import Evidence, Survey, Written, consecutive, runs_of, stale_alike
 from marigold_assets.content import ContentChange
 from marigold_assets.model import Acceptance, Place
+from marigold_assets.surveying.agreement import Disagreement, Key
+from marigold_assets.surveying.survey import Evidence, Survey, Written, consecutive, runs_of, stale_alike
 from marigold_assets.uniformity import rebuild_command
 from marigold_assets.versions import Stale
 

@@ -10,12 +10,12 @@ from typing import Any
 import dagster as dg
 
 from marigold_assets import partitions
-from marigold_assets.cli.gathering import event_log
 from marigold_assets.cli.ranges import BETWEEN, range_ends
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
 from marigold_assets.model import LedgerEntry
 from marigold_assets.proof import Candidate, Chosen, sample
+from marigold_assets.surveying.gathering import event_log
 from marigold_assets.windows import Windows
 
 

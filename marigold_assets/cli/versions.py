@@ -99,9 +99,9 @@ def _print_exactly(text: str) -> None:
 
 
 def _show(asset: str, options: LocationOptions, *, as_json: bool, everything: bool, sql: bool) -> bool:
-    from marigold_assets.cli.gathering import gather
-    from marigold_assets.cli.survey import survey
     from marigold_assets.location import load
+    from marigold_assets.surveying.gathering import gather
+    from marigold_assets.surveying.survey import survey
 
     location = load(options, asset)
     found = location.asset(asset)

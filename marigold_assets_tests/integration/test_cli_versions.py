@@ -20,13 +20,13 @@ from click.testing import CliRunner
 
 from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, partitioned_asset
 from marigold_assets.cli.columns import shown
-from marigold_assets.cli.gathering import gather
 from marigold_assets.cli.main import main
 from marigold_assets.cli.rendering import console, render
-from marigold_assets.cli.survey import survey
 from marigold_assets.location import CodeLocation
 from marigold_assets.model import Attempt, Equals, PartitionSlice, Provenance
 from marigold_assets.stores.duckdb import DuckDBStore
+from marigold_assets.surveying.gathering import gather
+from marigold_assets.surveying.survey import survey
 from marigold_assets_tests.integration.cli_project import RANGE_END, RANGE_START, Project, day
 from marigold_assets_tests.unit.test_survey import entry
 from marigold_assets_tests.unit.test_survey import report as survey_of

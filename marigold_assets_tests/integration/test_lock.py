@@ -13,11 +13,11 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from marigold_assets.cli.locked_code import lock_path
 from marigold_assets.cli.main import main
 from marigold_assets.loading import LocationOptions
 from marigold_assets.location import load
 from marigold_assets.lock import Lock
+from marigold_assets.surveying.lock_place import lock_path
 
 DEFINITIONS = """
     import dagster as dg

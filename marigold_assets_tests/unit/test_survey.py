@@ -7,9 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from marigold_assets.cli.agreement import Events
 from marigold_assets.cli.columns import tabulated
-from marigold_assets.cli.survey import Evidence, consecutive, mixture_of, survey
 from marigold_assets.lineage import Code
 from marigold_assets.mixtures import ColumnChange
 from marigold_assets.model import (
@@ -21,6 +19,8 @@ from marigold_assets.model import (
     Provenance,
     TableName,
 )
+from marigold_assets.surveying.agreement import Events
+from marigold_assets.surveying.survey import Evidence, consecutive, mixture_of, survey
 
 TABLE = TableName(schema="s", name="t")
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

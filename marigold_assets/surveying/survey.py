@@ -8,10 +8,10 @@ from datetime import datetime
 from itertools import groupby
 
 from marigold_assets import mixtures, versions
-from marigold_assets.cli.agreement import Disagreement, Events, Key, TableRows, disagreement, table_rows
 from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Changes, Mixture
 from marigold_assets.model import Acceptance, Definition, LedgerEntry, Place, TableName
+from marigold_assets.surveying.agreement import Disagreement, Events, Key, TableRows, disagreement, table_rows
 from marigold_assets.versions import DefinitionOf, Heads, Stale
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import dagster as dg
 
 from marigold_assets import dagster_loading, partitions, report
-from marigold_assets.cli.agreement import Events, Key
-from marigold_assets.cli.locked_code import lock_path
-from marigold_assets.cli.survey import Evidence, is_mixed
 from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions, is_dynamic
 from marigold_assets.lock import equivalent
 from marigold_assets.lock_file import Lock
 from marigold_assets.mixtures import Changes
 from marigold_assets.model import LedgerEntry, Place
+from marigold_assets.surveying.agreement import Events, Key
+from marigold_assets.surveying.lock_place import lock_path
+from marigold_assets.surveying.survey import Evidence, is_mixed
 
 _DATA_VERSION = "dagster/data_version"
 _TRIES = 3
