@@ -46,12 +46,14 @@ ONCE = (
     "integration/test_partitioned_chains.py",
     "integration/test_partitioned_processes.py",
     "integration/test_partitioned_standing.py",
+    "integration/test_preflight_settings.py",
     "market/test_definitions.py",
     "market/test_dev.py",
     "market/test_headless.py",
     "market/test_instance.py",
     "property/test_fingerprint.py",
     "unit/test_code.py",
+    "unit/test_preflight.py",
     "unit/test_purity.py",
 )
 
