@@ -23,6 +23,8 @@ from marigold_assets.location import load
 from marigold_assets.lock import Lock
 from marigold_assets.trial import Dependence, Trial
 
+pytestmark = pytest.mark.slow  # each runs the command and what it proves
+
 DEFINITIONS = """
 import os
 from datetime import datetime
@@ -213,7 +215,6 @@ def test_what_differs_is_waived_by_metadata_and_what_is_missing_is_said():
     assert lines[-1].endswith("1 partition computed twice (seed 1): 2 differ. Impure.")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -413,7 +414,6 @@ def test_what_processes_of_the_function_print_does_not_spoil_the_json(built, cap
         assert (printed.out, "loading" in printed.err) == ("", True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["os._exit(0)", "raise SystemExit(0)"])
 def test_a_function_that_ends_the_process_leaves_no_verdict(built, end):
     built.edit(lambda text: text.replace('    print("computing"', f'    {end}\n    print("computing"'))
@@ -444,7 +444,6 @@ def test_programs_are_given_the_findings_as_json(project):
     assert [one["kind"] for one in found["findings"]] == ["unpartitioned input", "clock", "waiver"]
 
 
-@pytest.mark.slow
 def test_a_pure_asset_is_computed_twice_and_exits_with_0(built):
     result = built.run("purity", "sales", "--sample", "2", "--seed", "3")
     assert result.exit_code == 0
@@ -452,7 +451,6 @@ def test_a_pure_asset_is_computed_twice_and_exits_with_0(built):
     assert result.stdout == f"{said} Pure as far as was looked.\n"
 
 
-@pytest.mark.slow
 def test_what_is_waived_is_shown_with_its_reason_and_does_not_fail(built):
     built.build(name="waived")
     result = built.run("purity", "waived", "--sample", "2")

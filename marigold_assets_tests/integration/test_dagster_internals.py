@@ -335,6 +335,7 @@ class Remote:
         self.get_event_records = storage.get_event_records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [lambda storage: storage, Remote], ids=["SQL", "any"])
 def test_what_the_newest_events_of_other_runs_say_comes_at_once(tmp_path, kind):
     key, name = dg.AssetKey("one"), "marigold/swap_id"

@@ -147,6 +147,7 @@ def test_a_chain_out_of_order_fails_at_once_with_the_right_button_and_succeeds_i
     assert balances(warehouse) == expected()
 
 
+@pytest.mark.slow
 def test_a_failure_keeps_what_is_built_and_a_reexecution_continues_there(warehouse):
     shop = Shop()
     run(warehouse, shop.orders)

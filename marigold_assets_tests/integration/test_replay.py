@@ -25,6 +25,8 @@ from marigold_assets.replay import replay
 from marigold_assets.stores.rereading import reread
 from marigold_assets_tests.integration.conftest import Warehouse
 
+pytestmark = pytest.mark.slow  # each runs Dagster twice
+
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
 KEYS = DAILY.get_partition_keys()
 FIRST = ["2024-01-01", "2024-01-02", "2024-01-03"]

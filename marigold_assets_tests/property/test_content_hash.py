@@ -48,6 +48,7 @@ def multiset(given_rows):
     return Counter(tuple(0.0 if value == 0 else value for value in row.values()) for row in given_rows)
 
 
+@pytest.mark.slow
 @given(rows=rows, data=st.data())
 def test_the_order_of_rows_and_columns_does_not_count(session, rows, data):
     shuffled = data.draw(st.permutations(rows))

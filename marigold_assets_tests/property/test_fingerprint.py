@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -233,10 +234,11 @@ class Edits(RuleBasedStateMachine):
         self.look()
 
 
-TestEdits = Edits.TestCase
+TestEdits = pytest.mark.slow(Edits.TestCase)
 TestEdits.settings = settings(max_examples=300 if LONG else 25, stateful_step_count=30 if LONG else 12)
 
 
+@pytest.mark.slow
 def test_every_place_that_says_something_counts_and_no_other():
     """Each edit at least once, whatever the machine has come to try."""
     before = fingerprint(Meaning(), Looks())

@@ -27,6 +27,7 @@ def test_help_imports_neither_dagster_nor_a_database(arguments):
     assert "version" in said or arguments == ["versions"]
 
 
+@pytest.mark.slow
 def test_the_package_imports_its_names_when_they_are_asked_for():
     assert imported_by("import marigold_assets")[0] == "[]"
     assert imported_by("from marigold_assets import MarigoldError, LedgerEntry")[0] == "[]"
