@@ -45,6 +45,9 @@ class Skip(Enum):
     UNKNOWN = "UNKNOWN"
     """It exists, and nobody has recorded what has built it."""
 
+    MISSING = "MISSING"
+    """It was never built, and only what is stale was asked for."""
+
 
 class Order(Enum):
     """In which order partitions are started that do not wait for each other."""
@@ -96,6 +99,11 @@ class AssetPlan:
         after: Assets of the plan that it reads, itself left out.
         in_run_of: The asset of the plan in whose runs it is built as well; ``None``: it has runs of its own.
         notes: What else people should know.
+        breaks: Indices in ``keys`` of those that do not follow the one before them in the partitions definition: no run
+            reaches across.
+        restarts: Indices in ``keys`` from which on a chain reads nothing that the plan builds before.
+        spans: Of assets in ``after`` that are not read under the partition's own name: for each of ``keys``, from which
+            index to which of that asset's ``keys``, the last left out, it waits for.
     """
 
     owner: str
@@ -106,6 +114,9 @@ class AssetPlan:
     after: tuple[str, ...] = ()
     in_run_of: str | None = None
     notes: tuple[str, ...] = ()
+    breaks: tuple[int, ...] = ()
+    restarts: tuple[int, ...] = ()
+    spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

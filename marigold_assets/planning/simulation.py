@@ -1,0 +1,229 @@
+"""What Dagster's backfill daemon and its run queue make of a plan, event by event; pure, and the same every time.
+
+The daemon looks every so often what is ready, and requests runs. The queue starts them first come first served, as many
+at once as there are slots. A partition is seen by those that wait for it as soon as it is committed, at the daemon's
+next look.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
+
+from marigold_assets.planning.model import AssetPlan
+from marigold_assets.planning.sharing import Group, groups_of
+from marigold_assets.planning.stations import Station
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long things take, in seconds.
+
+    Attributes:
+        run_start: From when a run leaves the queue until its first step could begin.
+        run_end: From the last swap of a run until its slot is free.
+        first_key: By asset, the first partition of a step.
+        next_key: By asset, every later one.
+    """
+
+    run_start: float
+    run_end: float
+    first_key: Mapping[str, float]
+    next_key: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what a plan is simulated.
+
+    Attributes:
+        slots: How many runs may run at once; ``None``: any number.
+        tick_seconds: How often the daemon looks; 0: it sees everything at once.
+        dequeue_seconds: How often the queue looks.
+        keeps_order: Whether the partitions of a chain wait for each other.
+        keys_per_run: By asset that has runs of its own, how many partitions one of them builds at most, where that is
+            to be otherwise than planned.
+    """
+
+    slots: int | None
+    tick_seconds: float = 30.0
+    dequeue_seconds: float = 5.0
+    keeps_order: bool = True
+    keys_per_run: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedRun:
+    """A run of a simulation.
+
+    Attributes:
+        owner: The asset whose run it is.
+        first: The index of its first partition in the asset's keys.
+        stop: The index behind its last one.
+        requested_at: When the daemon requested it: seconds from the launch.
+        launched_at: When it left the queue.
+        ended_at: When its slot was free.
+    """
+
+    owner: str
+    first: int
+    stop: int
+    requested_at: float
+    launched_at: float
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a simulation comes to.
+
+    Attributes:
+        wall: When the last partition is committed: seconds from the launch.
+        busy: How long slots are taken, all of them together.
+        runs: How many runs there are.
+        peak: How many run at once at most.
+        commits: By asset, when each of its keys is committed; empty if nobody has asked.
+        timeline: The runs in the order of their start; empty if nobody has asked.
+    """
+
+    wall: float
+    busy: float
+    runs: int
+    peak: int
+    commits: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    timeline: tuple[SimulatedRun, ...] = ()
+
+
+class Simulator:
+    """Simulates a plan under one condition after the other.
+
+    Args:
+        assets: The assets of the plan, each behind those that it reads.
+    """
+
+    def __init__(self, assets: Sequence[AssetPlan]) -> None:
+        self.groups = groups_of(assets)
+        self.waits = any(group.waits_for or group.is_chain for group in self.groups)
+        """Whether any run waits for another one."""
+
+    def run(self, pace: Pace, terms: Terms, *, in_detail: bool = False) -> Outcome:
+        """Simulate.
+
+        Args:
+            pace: How long things take.
+            terms: On what.
+            in_detail: Whether to tell every commit and every run.
+        """
+        return _Simulation(self.groups, pace, terms, in_detail=in_detail).outcome()
+
+
+class _Simulation:
+    """One course of events."""
+
+    def __init__(self, groups: Sequence[Group], pace: Pace, terms: Terms, *, in_detail: bool) -> None:
+        self.pace, self.terms, self.in_detail = pace, terms, in_detail
+        self.stations = [
+            Station(group, terms.keys_per_run.get(group.owner, group.keys_per_run), keeps_order=terms.keeps_order)
+            for group in groups
+        ]
+        self.commits: dict[str, list[float]] = {}
+        for station in self.stations:
+            for wait in station.group.waits_for:
+                self.commits.setdefault(wait.owner, [])
+        for group in groups:
+            for owner in group.members:
+                if in_detail or owner in self.commits:
+                    self.commits[owner] = [math.inf] * group.size
+        self.listeners = {
+            owner: [one for station in self.stations for one in station.listeners(owner, commits)]
+            for owner, commits in self.commits.items()
+        }
+        for station in self.stations:
+            station.start()
+        self.running: list[float] = []  # when slots that are taken will be free
+        self.wall, self.busy, self.runs, self.peak = 0.0, 0.0, 0, 0
+        self.timeline: list[SimulatedRun] = []
+
+    def outcome(self) -> Outcome:
+        """Let it run."""
+        tick = self.terms.tick_seconds
+        now, looks = 0.0, 0
+        while (at := min((station.next_at() for station in self.stations), default=math.inf)) < math.inf:
+            if tick:
+                looks = max(looks, math.ceil(at / tick - 0.5))
+                looks += (looks + 0.5) * tick < at  # which rounding may bring about
+                now = (looks + 0.5) * tick
+                looks += 1
+            else:
+                now = max(now, at)
+            for station in self.stations:
+                self._request(station, now)
+        return Outcome(
+            wall=self.wall,
+            busy=self.busy,
+            runs=self.runs,
+            peak=self.peak,
+            commits=self.commits if self.in_detail else {},
+            timeline=tuple(self.timeline),
+        )
+
+    def _request(self, station: Station, now: float) -> None:
+        """Request the runs of what is ready: at once it is known when they will start, as nothing passes them."""
+        ready = station.release(now)
+        if not ready:
+            return
+        group, running, slots = station.group, self.running, self.terms.slots
+        delay = self.terms.dequeue_seconds / 2
+        tells = self.in_detail or any(owner in self.commits for owner in group.members)
+        lengths: dict[int, tuple[float, float]] = {}
+        for first, stop, link in ready:
+            while running and running[0] <= now:
+                heappop(running)
+            length = stop - first
+            if length not in lengths:
+                lengths[length] = self._takes(group, length)
+            takes, work = lengths[length]
+            if slots is None or len(running) < slots:
+                launched = now + delay
+                heappush(running, launched + takes)
+                self.peak = max(self.peak, len(running))
+            else:
+                launched = running[0] + delay
+                heapreplace(running, launched + takes)
+            self.busy += takes
+            begun = launched + self.pace.run_start
+            self.wall = max(self.wall, begun + work)
+            if link is not None:
+                link.done_at = begun + work
+            if tells:
+                self._tell(group, first, stop, begun)
+            if self.in_detail:
+                self.timeline.append(
+                    SimulatedRun(
+                        owner=group.owner,
+                        first=first,
+                        stop=stop,
+                        requested_at=now,
+                        launched_at=launched,
+                        ended_at=launched + takes,
+                    )
+                )
+        self.runs += len(ready)
+
+    def _takes(self, group: Group, length: int) -> tuple[float, float]:
+        """How long a run takes its slot, and how long it works."""
+        pace = self.pace
+        work = sum(pace.first_key[owner] + (length - 1) * pace.next_key[owner] for owner in group.members)
+        return pace.run_start + work + pace.run_end, work
+
+    def _tell(self, group: Group, first: int, stop: int, begun: float) -> None:
+        """Note when the keys of a run are committed, and tell those that wait for them."""
+        for owner in group.members:
+            at, step = begun + self.pace.first_key[owner], self.pace.next_key[owner]
+            begun = at + (stop - first - 1) * step
+            if owner in self.commits:
+                self.commits[owner][first:stop] = [at + number * step for number in range(stop - first)]
+                for listener in self.listeners[owner]:
+                    listener.hear(first, stop)
