@@ -105,8 +105,25 @@ class Simulator:
 
     def __init__(self, assets: Sequence[AssetPlan]) -> None:
         self.groups = groups_of(assets)
-        self.waits = any(group.waits_for or group.is_chain for group in self.groups)
+
+    @property
+    def size(self) -> int:
+        """How many keys there are, those that share their runs counted once."""
+        return sum(group.size for group in self.groups)
+
+    @property
+    def waits(self) -> bool:
         """Whether any run waits for another one."""
+        return any(group.waits_for or group.is_chain for group in self.groups)
+
+    def least_busy(self, pace: Pace) -> float:
+        """For how many seconds slots are taken at least, whatever the terms: were all keys of a group in one run."""
+        return sum(
+            pace.run_start
+            + pace.run_end
+            + group.size * sum(min(pace.first_key[owner], pace.next_key[owner]) for owner in group.members)
+            for group in self.groups
+        )
 
     def run(self, pace: Pace, terms: Terms, *, in_detail: bool = False) -> Outcome:
         """Simulate.

@@ -1,0 +1,104 @@
+"""Making a plan, and telling what has changed between two plans of the same request; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from marigold_assets.planning.bill import price
+from marigold_assets.planning.judging import named
+from marigold_assets.planning.model import AssetPlan, BackfillPlan, History, Key, Limits, Request
+from marigold_assets.planning.ordering import refuse_order
+from marigold_assets.planning.states import AssetState
+from marigold_assets.planning.wanted import wanted
+
+_MOST_NAMED = 3
+
+
+def make_plan(
+    request: Request,
+    states: Sequence[AssetState],
+    *,
+    limits: Limits,
+    history: History,
+    positions: Mapping[str, int],
+    made_at: datetime,
+    notes: Sequence[str] = (),
+) -> BackfillPlan:
+    """Plan a backfill.
+
+    Args:
+        request: What is asked for.
+        states: The assets asked for, and all that they read, as they stand.
+        limits: What bounds the runs.
+        history: How long past runs took.
+        positions: By asset, the newest position of its ledger as the states were gathered; 0 where nothing is written.
+        made_at: When that was (aware).
+        notes: What else people should know.
+
+    Raises:
+        ConfigurationError: Assets read each other, a partition is asked for that is none, or the newest ones are to
+            come first where later ones wait for earlier ones.
+    """
+    assets = wanted(states, request)
+    refuse_order(assets, request.order)
+    return BackfillPlan(
+        request=request,
+        assets=assets,
+        bill=price(assets, limits, history),
+        positions=dict(positions),
+        made_at=made_at,
+        notes=tuple(notes),
+    )
+
+
+def changed(plan: BackfillPlan, other: BackfillPlan) -> str | None:
+    """What a plan made again would do otherwise.
+
+    Args:
+        plan: The plan as it was made.
+        other: The same request planned again.
+
+    Returns:
+        In words, for people; ``None`` if both build the same partitions in the same runs, whatever they leave alone.
+    """
+    before = {one.owner: one for one in plan.assets if one.keys}
+    after = {one.owner: one for one in other.assets if one.keys}
+    found = []
+    for owner in dict.fromkeys((*before, *after)):
+        if owner not in after:
+            found.append(f"nothing of {owner} is to be built any more")
+        elif owner not in before:
+            new = [one.key for one in after[owner].keys]
+            found.append(f"{_some(owner, new)} {_is(new)} to be built as well")
+        else:
+            found += _changed(before[owner], after[owner])
+    return "; ".join(found) or None
+
+
+def _changed(before: AssetPlan, after: AssetPlan) -> list[str]:
+    reasons = {one.key: one.reason for one in before.keys}
+    now = {one.key: one.reason for one in after.keys}
+    gone = [key for key in reasons if key not in now]
+    new = [key for key in now if key not in reasons]
+    others = [key for key, reason in now.items() if reasons.get(key, reason) is not reason]
+    found = []
+    if gone:
+        found.append(f"{_some(before.owner, gone)} {_is(gone)} not to be built any more")
+    if new:
+        found.append(f"{_some(before.owner, new)} {_is(new)} to be built as well")
+    if others:
+        key = others[0]
+        found.append(f"{_some(before.owner, others)} {_is(others)} {now[key].value} instead of {reasons[key].value}")
+    if (before.keys_per_run, before.is_chain) != (after.keys_per_run, after.is_chain):
+        found.append(f"{before.owner} is built in other runs")
+    return found
+
+
+def _is(keys: Sequence[Key]) -> str:
+    return "is" if len(keys) == 1 else "are"
+
+
+def _some(owner: str, keys: Sequence[Key]) -> str:
+    shown = ", ".join(named(owner, key) for key in keys[:_MOST_NAMED])
+    return shown if len(keys) <= _MOST_NAMED else f"{shown} and {len(keys) - _MOST_NAMED:,} more"
