@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import dagster as dg
 
-from marigold_assets import dagster_internals
+from marigold_assets import budget, dagster_internals
 from marigold_assets.dry import dry_run, refuse_writing
 from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
@@ -82,6 +82,7 @@ def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> Runnin
         The attempt, or ``None`` where nothing is written: outside of a run, and in a dry one.
 
     Raises:
+        dagster.Failure: The failure budget of its launch is spent.
         StoreBusyError: Another process held the store until the deadline.
         StoreUnavailableError: The store cannot be opened.
     """
@@ -99,6 +100,7 @@ def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> Runnin
         return running
     planned = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(context.instance, context.run))
     with explained(context.instance, context.run.run_id, _known_place(context.run, planned)):
+        budget.refuse_if_spent(context.instance, context.run)
         token = store.draw_token(context.run.run_id, _known_claims(context.run, planned))
     running = RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
     _running[place] = running

@@ -143,6 +143,12 @@ class PlanConflictError(MarigoldError):
     kind = "plan_conflict"
 
 
+class FailureBudgetError(MarigoldError):
+    """So many runs of a launch have failed that the rest of it is not worth starting."""
+
+    kind = "failure_budget"
+
+
 class FencedOutError(MarigoldError):
     """A later attempt owns the slice, or a twin was first. The attempt must stop and must not be retried.
 

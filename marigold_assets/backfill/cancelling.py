@@ -1,0 +1,108 @@
+"""A launch is canceled: no run of it starts any more, and what was begun ends with whole partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from marigold_assets import dagster_instance
+from marigold_assets.dagster_instance import Backfill
+
+_LOOK_EVERY_SECONDS = 0.5
+_END_EVERY_SECONDS = 5.0
+UNFINISHED = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
+_BACKFILL_TAG = "dagster/backfill"
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canceled:
+    """How far canceling has come.
+
+    Attributes:
+        backfills: The backfills, as they stand.
+        unfinished: Runs that have not ended.
+        ended: Runs that were taken out of the queue or told to stop.
+        seconds: How long it took.
+    """
+
+    backfills: tuple[Backfill, ...]
+    unfinished: tuple[str, ...]
+    ended: int
+    seconds: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no run is left, and none can come: only the daemon's own word tells that of a backfill."""
+        return not self.unfinished and not any(one.is_active for one in self.backfills)
+
+
+def cancel(
+    instance: dg.DagsterInstance,
+    backfill_ids: Sequence[str],
+    *,
+    timeout_seconds: float,
+    tell: Callable[[Canceled], None] = lambda _: None,
+) -> Canceled:
+    """Cancel backfills, and wait until no run of them is left and none can start.
+
+    Their runs are ended here, the queued ones first: the daemon would only look after up to half a minute, and start
+    some until then. It may be launching runs at that very moment, which are ended as they appear.
+
+    Args:
+        instance: Where.
+        backfill_ids: Which.
+        timeout_seconds: How long to wait; what was asked for goes on afterwards.
+        tell: Is told how far it has come, time and again.
+    """
+    begun = time.monotonic()
+    told: set[str] = set()
+    last_end = 0.0
+    while True:
+        for backfill_id in backfill_ids:
+            dagster_instance.ask_to_cancel(instance, backfill_id)  # again where the daemon has overwritten it
+        if not last_end or time.monotonic() - last_end > _END_EVERY_SECONDS:
+            told |= _end_runs(instance, backfill_ids, told)
+            last_end = time.monotonic()
+        found = [dagster_instance.backfill(instance, one) for one in backfill_ids]
+        unfinished = tuple(run.run_id for run in _unfinished(instance, backfill_ids))
+        now = Canceled(
+            backfills=tuple(one for one in found if one is not None),
+            unfinished=unfinished,
+            ended=len(told),
+            seconds=time.monotonic() - begun,
+        )
+        tell(now)
+        if now.is_over or now.seconds > timeout_seconds:
+            return now
+        if set(unfinished) - told:
+            last_end = 0.0  # there are new ones
+        time.sleep(_LOOK_EVERY_SECONDS)
+
+
+def _end_runs(instance: dg.DagsterInstance, backfill_ids: Sequence[str], told: set[str]) -> set[str]:
+    """End runs that were not told to yet, the queued ones first; return which."""
+    due = [run for run in _unfinished(instance, backfill_ids) if run.run_id not in told]
+    due.sort(key=lambda run: run.status is not dg.DagsterRunStatus.QUEUED)
+    ended = set()
+    for run in due:
+        if run.status is not dg.DagsterRunStatus.CANCELING and dagster_instance.end_run(instance, run.run_id):
+            ended.add(run.run_id)
+    return ended
+
+
+def _unfinished(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> list[dg.DagsterRun]:
+    found: list[dg.DagsterRun] = []
+    for backfill_id in backfill_ids:
+        filters = dg.RunsFilter(tags={_BACKFILL_TAG: backfill_id}, statuses=list(UNFINISHED))
+        found += instance.get_runs(filters=filters, limit=_PAGE)
+    return found

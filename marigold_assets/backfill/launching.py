@@ -1,0 +1,136 @@
+"""A plan becomes backfills of Dagster: through the API of its user interface, and visible there as what they are."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import dagster as dg
+
+from marigold_assets import dagster_instance
+from marigold_assets.backfill.price import PRICE_TAG, Price
+from marigold_assets.backfill.refusing import Wish
+from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
+from marigold_assets.errors import PlanConflictError
+from marigold_assets.location import CodeLocation, LocationOptions
+from marigold_assets.planning.model import BackfillPlan, Key
+from marigold_assets.planning.submitting import Submission
+from marigold_assets.surveying.survey import consecutive
+
+_ID_LENGTH: Final = 8
+PRIORITY_TAG: Final = "dagster/priority"
+
+
+def new_launch() -> str:
+    """The name of a launch: letters, as those of backfills are."""
+    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(_ID_LENGTH))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """What is launched, and where.
+
+    Attributes:
+        launch: Its name, which all of its backfills and runs have as a tag.
+        plan: The plan.
+        wish: How somebody wants it to be launched.
+        instance: Where.
+        location: The definitions.
+        options: The same, for a code server.
+    """
+
+    launch: str
+    plan: BackfillPlan
+    wish: Wish
+    instance: dg.DagsterInstance
+    location: CodeLocation
+    options: LocationOptions
+
+    def submit(self, submissions: Sequence[Submission]) -> tuple[str, ...]:
+        """Launch some of it: all, or, if anything is refused, none.
+
+        Returns:
+            The ids of the backfills.
+
+        Raises:
+            ConfigurationError: Dagster refuses.
+            PlanConflictError: Dagster would build something else than was planned.
+        """
+        options = self.options
+        launched: list[str] = []
+        try:
+            with dagster_instance.launcher(
+                self.instance,
+                python_file=options.python_file,
+                module_name=options.module_name,
+                attribute=options.attribute,
+                working_directory=options.working_directory,
+                workspace=options.workspace,
+            ) as start:
+                for one in submissions:
+                    launched.append(start(self.params(one)))
+                    self._refuse_other_targets(launched[-1], one)
+        except BaseException:
+            for backfill_id in launched:
+                dagster_instance.ask_to_cancel(self.instance, backfill_id)
+            raise
+        return tuple(launched)
+
+    def params(self, submission: Submission) -> Mapping[str, Any]:
+        """What is said to Dagster's API of a backfill."""
+        tags = {
+            **self.wish.tags,
+            LAUNCH_TAG: self.launch,
+            PRICE_TAG: Price.of(self.plan).as_tag(),
+            PRIORITY_TAG: str(submission.priority),
+        }
+        if self.wish.max_failures is not None:
+            tags[MAX_FAILURES_TAG] = str(self.wish.max_failures)
+        return {
+            "partitionsByAssets": [self._selector(owner, keys) for owner, keys in submission.keys.items()],
+            "title": dagster_instance.title_of(self._title(submission)),
+            "description": self._description(submission),
+            "tags": [{"key": key, "value": value} for key, value in tags.items()],
+        }
+
+    def _selector(self, owner: str, keys: Sequence[Key]) -> Mapping[str, Any]:
+        asset = self.location.asset(owner)
+        name: dict[str, Any] = {"assetKey": {"path": list(asset.key.path)}}
+        if asset.partitions_def is None:
+            return name
+        # A range of several dimensions is another set of partitions than those between its ends.
+        is_plain = not isinstance(asset.partitions_def, dg.MultiPartitionsDefinition)
+        runs = consecutive(keys, asset.partition_keys(self.instance)) if is_plain else [(key,) for key in keys]
+        return name | {"partitions": {"ranges": [{"start": str(one[0]), "end": str(one[-1])} for one in runs]}}
+
+    def _title(self, submission: Submission) -> str:
+        request, part = self.plan.request, f" ({submission.part})" if submission.part else ""
+        within = "...".join(filter(None, dict.fromkeys([request.first, request.last])))
+        what = self.wish.title or f"{request.selection} {within}".strip()
+        room = dagster_instance.TITLE_LENGTH - len("marigold: ") - len(part)
+        return f"marigold: {what if len(what) <= room else what[: room - 3] + '...'}{part}"
+
+    def _description(self, submission: Submission) -> str:
+        count = sum(map(len, submission.keys.values()))
+        of = "" if count == self.plan.size else f"{count:,} partitions of a launch of {self.plan.size:,}. "
+        budget = self.wish.max_failures
+        stops = "" if budget is None else f" After more than {budget} failed runs the rest is canceled."
+        unbounded = (
+            "" if self.wish.unbounded is None else f" On an instance that bounds nothing: {self.wish.unbounded}."
+        )
+        return (
+            f"{of}Price of the launch: {Price.of(self.plan)}. {self.plan.request.order.value}.{stops}{unbounded}"
+            f" marigold status {self.launch}"
+        )
+
+    def _refuse_other_targets(self, backfill_id: str, submission: Submission) -> None:
+        found = dagster_instance.backfill(self.instance, backfill_id)
+        wanted = {owner: frozenset(keys) for owner, keys in submission.keys.items()}
+        if found is None or found.targets != wanted:
+            raise PlanConflictError(
+                "Dagster takes other partitions for its target than were planned; it was canceled before it began",
+                remedy="reload the code location of the daemon, whose partitions may be others, and plan again",
+            )

@@ -1,0 +1,280 @@
+"""Every use of a part of Dagster that is not public for what is done to a live instance: backfills, daemon, queue.
+
+As :mod:`marigold_assets.dagster_internals` for what is done within runs, and with tests in ``test_dagster_instance``.
+What takes long to import is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+
+from marigold_assets.errors import ConfigurationError
+from marigold_assets.planning.model import Key
+
+if TYPE_CHECKING:
+    from dagster._core.execution.backfill import PartitionBackfill
+
+BACKFILL_DAEMON, QUEUE_DAEMON = "BACKFILL", "QUEUED_RUN_COORDINATOR"
+_UNKNOWN_ENDS: Final = frozenset({"REQUESTED", "CANCELING", "FAILING"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """A backfill as the instance has it.
+
+    Attributes:
+        backfill_id: Its name.
+        status: Dagster's word: ``REQUESTED``, ``CANCELING``, ``CANCELED``, ``COMPLETED_SUCCESS``, ...
+        title: What people read of it.
+        description: More of that.
+        tags: Its tags, which its runs have as well.
+        created_at: When it was launched (aware, UTC).
+        ended_at: When the daemon saw that it had ended; ``None``: it has not, or nobody knows.
+        error: Why the daemon has given it up, in one line, if it has.
+        targets: What it is to build, by asset; ``None``: unknown which partitions.
+        built: What the daemon has seen to be built of that.
+        job: The job that it launches, where it is no backfill of assets; then nothing is known of its assets.
+        job_keys: The partitions of that.
+    """
+
+    backfill_id: str
+    status: str
+    title: str | None
+    description: str | None
+    tags: Mapping[str, str]
+    created_at: datetime
+    ended_at: datetime | None
+    error: str | None
+    targets: Mapping[str, frozenset[Key] | None]
+    built: Mapping[str, frozenset[Key]]
+    job: str | None = None
+    job_keys: frozenset[str] = frozenset()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether runs of it may still start or end."""
+        return self.status in _UNKNOWN_ENDS
+
+
+# --- looking at backfills --------------------------------------------------------------------------------------------
+
+
+def backfills(
+    instance: dg.DagsterInstance,
+    *,
+    tags: Mapping[str, str] | None = None,
+    only_active: bool = False,
+    most: int | None = None,
+) -> list[Backfill]:
+    """The backfills of an instance, the newest first.
+
+    Args:
+        instance: The instance.
+        tags: Those that all of them have.
+        only_active: Whether only such are wanted as have not ended.
+        most: How many; ``None``: all.
+    """
+    from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus  # noqa: PLC0415 - see above
+
+    statuses = [BulkActionStatus(one) for one in sorted(_UNKNOWN_ENDS)] if only_active else None
+    filters = BulkActionsFilter(tags=dict(tags) if tags else None, statuses=statuses)
+    return [_backfill(one) for one in instance.get_backfills(filters=filters, limit=most)]
+
+
+def backfill(instance: dg.DagsterInstance, backfill_id: str) -> Backfill | None:
+    """One backfill of an instance; ``None`` if it has none of this name."""
+    found = instance.get_backfill(backfill_id)
+    return None if found is None else _backfill(found)
+
+
+def _backfill(found: PartitionBackfill) -> Backfill:
+    data = found.asset_backfill_data
+    targets: dict[str, frozenset[Key] | None] = {}
+    built: dict[str, frozenset[Key]] = {}
+    if data is not None:
+        targets |= _keys_of(data.target_subset)
+        built = _keys_of(data.materialized_subset)
+    elif found.serialized_asset_backfill_data is not None:  # of an older Dagster: to read it takes the definitions
+        targets |= {key.to_user_string(): None for key in found.asset_selection or ()}
+    ended = found.backfill_end_timestamp
+    return Backfill(
+        backfill_id=found.backfill_id,
+        status=found.status.value,
+        title=found.title,
+        description=found.description,
+        tags=dict(found.tags or {}),
+        created_at=datetime.fromtimestamp(found.backfill_timestamp, UTC),
+        ended_at=None if ended is None else datetime.fromtimestamp(ended, UTC),
+        error=None if found.error is None else _first_line(found.error.message),
+        targets=targets,
+        built=built,
+        job=None if found.is_asset_backfill else found.job_name,
+        job_keys=frozenset() if found.is_asset_backfill else frozenset(found.partition_names or ()),
+    )
+
+
+def _keys_of(subset: Any) -> dict[str, frozenset[Key]]:
+    found: dict[str, frozenset[Key]] = {
+        key.to_user_string(): frozenset(keys.get_partition_keys())
+        for key, keys in subset.partitions_subsets_by_asset_key.items()
+    }
+    return found | {key.to_user_string(): frozenset({None}) for key in subset.non_partitioned_asset_keys}
+
+
+# --- canceling -------------------------------------------------------------------------------------------------------
+
+
+def ask_to_cancel(instance: dg.DagsterInstance, backfill_id: str) -> bool:
+    """Ask the daemon to launch no more of a backfill and to end its runs, as the user interface does.
+
+    The daemon may write over that what it has read before, so that whoever asks has to look afterwards, and ask again.
+
+    Returns:
+        Whether it had to be asked.
+    """
+    from dagster._core.execution.backfill import BulkActionStatus  # noqa: PLC0415 - see above
+
+    found = instance.get_backfill(backfill_id)
+    if found is None or found.status is not BulkActionStatus.REQUESTED:
+        return False
+    instance.update_backfill(found.with_status(BulkActionStatus.CANCELING))
+    return True
+
+
+def end_run(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Take a run out of the queue, or tell it to stop; whether that was possible."""
+    return bool(instance.run_coordinator.cancel_run(run_id))
+
+
+# --- the daemon ------------------------------------------------------------------------------------------------------
+
+
+def last_heartbeat(instance: dg.DagsterInstance, daemon: str) -> datetime | None:
+    """When a part of the daemon last said that it lives (aware, UTC); ``None``: never."""
+    found = instance.get_daemon_heartbeats().get(daemon)
+    return None if found is None else datetime.fromtimestamp(found.timestamp, UTC)
+
+
+# --- launching -------------------------------------------------------------------------------------------------------
+
+_LAUNCH = """
+mutation($backfillParams: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $backfillParams) {
+  __typename
+  ... on LaunchBackfillSuccess { backfillId }
+  ... on Error { message }
+} }
+"""
+TITLE_LENGTH: Final = 100
+_BARRED_IN_TITLES: Final = '%*"'
+
+Launch = Callable[[Mapping[str, Any]], str]
+"""Launches a backfill of some GraphQL ``LaunchBackfillParams``, and returns its id."""
+
+
+def title_of(text: str) -> str:
+    """The text as Dagster takes it for a title."""
+    plain = " ".join("".join("'" if one in _BARRED_IN_TITLES else one for one in text).split())
+    return plain if len(plain) <= TITLE_LENGTH else f"{plain[: TITLE_LENGTH - 3]}..."
+
+
+@contextmanager
+def launcher(
+    instance: dg.DagsterInstance,
+    *,
+    python_file: str | None = None,
+    module_name: str | None = None,
+    attribute: str | None = None,
+    working_directory: str | None = None,
+    workspace: Sequence[str] = (),
+) -> Iterator[Launch]:
+    """What launches backfills as the user interface does: its API, on a code server of its own.
+
+    Args:
+        instance: Where.
+        python_file: Which code location, as Dagster's own commands take it.
+        module_name: The same.
+        attribute: The same.
+        working_directory: The same.
+        workspace: The same.
+
+    Raises:
+        ConfigurationError: The code location does not load in a server, or, when something is launched, Dagster
+            refuses that.
+    """
+    from dagster._core.workspace.context import WorkspaceProcessContext  # noqa: PLC0415 - see above
+
+    target = _target(python_file, module_name, attribute, working_directory, workspace)
+    with warnings.catch_warnings(action="ignore"):  # Dagster deprecates what it uses itself
+        from dagster_graphql.schema import create_schema  # noqa: PLC0415 - see above
+
+        schema: Any = create_schema()
+        with WorkspaceProcessContext(instance, target, code_server_log_level="ERROR") as process:
+            request = process.create_request_context()
+            _refuse_errors(request)
+
+            def launch(params: Mapping[str, Any]) -> str:
+                given = {"backfillParams": dict(params)}
+                result = asyncio.run(schema.execute_async(_LAUNCH, context_value=request, variable_values=given))
+                if result.errors:
+                    raise _refused(str(result.errors[0].message))
+                answer = result.data["launchPartitionBackfill"]
+                if answer["__typename"] != "LaunchBackfillSuccess":
+                    raise _refused(str(answer.get("message") or answer["__typename"]))
+                return str(answer["backfillId"])
+
+            yield launch
+
+
+def _refuse_errors(request: Any) -> None:
+    wrong = [one for one in request.get_code_location_entries().values() if one.load_error is not None]
+    if wrong and len(wrong) == len(request.get_code_location_entries()):
+        raise ConfigurationError(
+            f"the code location does not load in a code server: {_first_line(wrong[0].load_error.message)}",
+            remedy="correct the code, or name the code location as the daemon's workspace does",
+        )
+
+
+def _refused(message: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Dagster refuses the backfill: {_first_line(message)}",
+        remedy="plan again: 'marigold plan' tells which partitions there are",
+    )
+
+
+def _target(
+    python_file: str | None,
+    module_name: str | None,
+    attribute: str | None,
+    working_directory: str | None,
+    workspace: Sequence[str],
+) -> Any:
+    from dagster._core.workspace import load_target  # noqa: PLC0415 - see above
+
+    folder = working_directory or str(Path.cwd())
+    if python_file is not None:
+        return load_target.PythonFileTarget(python_file, attribute, folder, None)
+    if module_name is not None:
+        return load_target.ModuleTarget(module_name, attribute, folder, None)
+    if workspace:
+        return load_target.WorkspaceFileTarget(list(workspace))
+    project = load_target.PyProjectFileTarget("pyproject.toml")
+    if Path("pyproject.toml").is_file() and project.create_origins():
+        return project
+    files = [one for one in ("workspace.yaml", "workspace.yml") if Path(one).is_file()]
+    return load_target.WorkspaceFileTarget(files[:1])
+
+
+def _first_line(text: str) -> str:
+    """The first line that says something: of an invariant what was violated, without the word for it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = lines[0] if lines else "no reason given"
+    return found.partition("Description: ")[2] or found
