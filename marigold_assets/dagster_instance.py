@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from dagster._core.execution.backfill import PartitionBackfill
 
 BACKFILL_DAEMON, QUEUE_DAEMON = "BACKFILL", "QUEUED_RUN_COORDINATOR"
-_UNKNOWN_ENDS: Final = frozenset({"REQUESTED", "CANCELING", "FAILING"})
+ACTIVE: Final = frozenset({"REQUESTED", "CANCELING", "FAILING"})
+"""Of the words for how a backfill stands, those of one that has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Backfill:
     @property
     def is_active(self) -> bool:
         """Whether runs of it may still start or end."""
-        return self.status in _UNKNOWN_ENDS
+        return self.status in ACTIVE
 
 
 # --- looking at backfills --------------------------------------------------------------------------------------------
@@ -85,7 +86,7 @@ def backfills(
     """
     from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus  # noqa: PLC0415 - see above
 
-    statuses = [BulkActionStatus(one) for one in sorted(_UNKNOWN_ENDS)] if only_active else None
+    statuses = [BulkActionStatus(one) for one in sorted(ACTIVE)] if only_active else None
     filters = BulkActionsFilter(tags=dict(tags) if tags else None, statuses=statuses)
     return [_backfill(one) for one in instance.get_backfills(filters=filters, limit=most)]
 
@@ -146,7 +147,7 @@ def ask_to_cancel(instance: dg.DagsterInstance, backfill_id: str) -> bool:
     found = instance.get_backfill(backfill_id)
     if found is None or found.status is not BulkActionStatus.REQUESTED:
         return False
-    instance.update_backfill(found.with_status(BulkActionStatus.CANCELING))
+    instance.update_backfill(found._replace(status=BulkActionStatus.CANCELING))
     return True
 
 
@@ -175,6 +176,7 @@ mutation($backfillParams: LaunchBackfillParams!) { launchPartitionBackfill(backf
 """
 TITLE_LENGTH: Final = 100
 _BARRED_IN_TITLES: Final = '%*"'
+_SERVER_LIVES_SECONDS = 60  # after the last word from here, should this process die
 
 Launch = Callable[[Mapping[str, Any]], str]
 """Launches a backfill of some GraphQL ``LaunchBackfillParams``, and returns its id."""
@@ -210,14 +212,24 @@ def launcher(
         ConfigurationError: The code location does not load in a server, or, when something is launched, Dagster
             refuses that.
     """
-    from dagster._core.workspace.context import WorkspaceProcessContext  # noqa: PLC0415 - see above
+    from dagster._core.remote_representation.grpc_server_registry import GrpcServerRegistry  # noqa: PLC0415 - see above
+    from dagster._core.workspace.context import WorkspaceProcessContext  # noqa: PLC0415
+    from dagster._grpc.server import GrpcServerCommand  # noqa: PLC0415
 
     target = _target(python_file, module_name, attribute, working_directory, workspace)
     with warnings.catch_warnings(action="ignore"):  # Dagster deprecates what it uses itself
         from dagster_graphql.schema import create_schema  # noqa: PLC0415 - see above
 
         schema: Any = create_schema()
-        with WorkspaceProcessContext(instance, target, code_server_log_level="ERROR") as process:
+        servers = GrpcServerRegistry(
+            instance_ref=instance.get_ref(),
+            server_command=GrpcServerCommand.API_GRPC,
+            heartbeat_ttl=_SERVER_LIVES_SECONDS,
+            startup_timeout=instance.code_server_process_startup_timeout,
+            log_level="ERROR",
+            wait_for_processes_on_shutdown=True,  # nothing that was started here is left behind
+        )
+        with servers, WorkspaceProcessContext(instance, target, grpc_server_registry=servers) as process:
             request = process.create_request_context()
             _refuse_errors(request)
 

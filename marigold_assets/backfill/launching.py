@@ -13,6 +13,7 @@ import dagster as dg
 from marigold_assets import dagster_instance
 from marigold_assets.backfill.price import PRICE_TAG, Price
 from marigold_assets.backfill.refusing import Wish
+from marigold_assets.backfill.request import REQUEST_TAG, request_as_tag
 from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
 from marigold_assets.errors import PlanConflictError
 from marigold_assets.location import CodeLocation, LocationOptions
@@ -85,6 +86,7 @@ class Launching:
             **self.wish.tags,
             LAUNCH_TAG: self.launch,
             PRICE_TAG: Price.of(self.plan).as_tag(),
+            REQUEST_TAG: request_as_tag(self.plan.request),
             PRIORITY_TAG: str(submission.priority),
         }
         if self.wish.max_failures is not None:

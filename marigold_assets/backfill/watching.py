@@ -25,7 +25,7 @@ _MOST_RUNS = 5_000
 _ENOUGH_TO_EXTRAPOLATE = 3
 _RUNNING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 _FAILED = (dg.DagsterRunStatus.FAILURE,)
-_LEFT_BEHIND = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+_CANCELED = (dg.DagsterRunStatus.CANCELED,)
 
 Heads = Callable[[str, Sequence[Key]], Mapping[Key, LedgerEntry] | None]
 """The newest ledger entries of some partitions of an asset; ``None`` where it has no ledger that can be read."""
@@ -44,7 +44,8 @@ class AssetProgress:
         confirmed: How many were computed again and found to be what they were.
         elsewhere: How many others have built since it was launched.
         running: How many are in runs that run, and not built yet.
-        failed: How many are left by runs that failed or were canceled.
+        failed: How many are left by runs that failed.
+        canceled: How many are left by runs that were canceled, and did not fail before.
         is_exact: Whether the ledger tells so; else the daemon, which looks every half minute.
     """
 
@@ -55,6 +56,7 @@ class AssetProgress:
     elsewhere: int
     running: int
     failed: int
+    canceled: int
     is_exact: bool
 
     @property
@@ -64,8 +66,8 @@ class AssetProgress:
 
     @property
     def queued(self) -> int:
-        """How many are in no run that runs, or in none yet."""
-        return max(0, self.total - self.done - self.running - self.failed)
+        """How many are in no run that runs, or in none yet; when all is over, those that nobody has started."""
+        return max(0, self.total - self.done - self.running - self.failed - self.canceled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +156,7 @@ class Progress:
     @property
     def is_well(self) -> bool:
         """Whether all was built."""
-        return self.done == self.total and not self.failed
+        return self.done == self.total
 
     @property
     def wall_seconds(self) -> float:
@@ -168,15 +170,16 @@ class Progress:
         """How long it takes altogether, as it looks now: by its price, and by the pace of what was built since."""
         if self.is_over or (self.total and self.done == self.total):
             return self.wall_seconds
-        predicted = None if self.price is None else self.price.wall.median
+        predicted = self.price.wall.median if self.price is not None and self.is_priced_whole else None
         share = self.done / self.total if self.total else 1.0
         if self.done < _ENOUGH_TO_EXTRAPOLATE or self.first_commit is None or self.last_commit is None:
-            return predicted
+            return predicted if predicted is not None and predicted > self.wall_seconds else None
         # The first commit stands for itself: what came before it, the daemon's tick and the start, comes once.
         pace = (self.last_commit - self.first_commit).total_seconds() / (self.done - 1)
-        paced = (self.last_commit - self.launched_at).total_seconds() + pace * (self.total - self.done)
+        rest = pace * (self.total - self.done)
+        paced = (self.last_commit - self.launched_at).total_seconds() + rest
         found = paced if predicted is None else (1 - share) * predicted + share * paced
-        return max(found, self.wall_seconds)
+        return found if found > self.wall_seconds else self.wall_seconds + rest
 
     @property
     def remaining_seconds(self) -> float | None:
@@ -189,6 +192,8 @@ class Progress:
         """By which part it takes longer (or, below 0, shorter) than its price; ``None``: it had none."""
         expected = self.expected_wall_seconds
         if self.price is None or expected is None or self.price.wall.median <= 0 or not self.is_priced_whole:
+            return None
+        if self.is_over and not self.is_well:  # what was not done took no time
             return None
         return expected / self.price.wall.median - 1
 
@@ -245,9 +250,9 @@ def look(
     runs = _Runs(instance, sorted(ids))
     wanted: dict[str, set[Key]] = {}
     for one in backfills:
-        for owner, targets in one.targets.items():
-            wanted.setdefault(owner, set()).update(targets or ())
-    running, left = runs.places(_RUNNING, keys), runs.places(_LEFT_BEHIND, keys)
+        for owner, theirs in one.targets.items():
+            wanted.setdefault(owner, set()).update(theirs or ())
+    running, broken, ended = (runs.places(statuses, keys) for statuses in (_RUNNING, _FAILED, _CANCELED))
     assets, commits = [], []
     for owner, targets in wanted.items():
         entries = heads(owner, list(targets))
@@ -260,6 +265,7 @@ def look(
             done = {key for one in backfills for key in one.built.get(owner, ())}
         own = [one for one in counts.values() if one.provenance.backfill_id in ids]
         at_work = (running.get(owner, set()) & targets) - done
+        failed = (broken.get(owner, set()) & targets) - done - at_work
         assets.append(
             AssetProgress(
                 owner=owner,
@@ -268,7 +274,8 @@ def look(
                 confirmed=sum(one.confirmed for one in own),
                 elsewhere=len(counts) - len(own),
                 running=len(at_work),
-                failed=len((left.get(owner, set()) & targets) - done - at_work),
+                failed=len(failed),
+                canceled=len((ended.get(owner, set()) & targets) - done - at_work - failed),
                 is_exact=entries is not None,
             )
         )
@@ -387,7 +394,7 @@ def _keys_of(run: dg.DagsterRun, order: Sequence[Key]) -> Iterator[Key]:
 def _what(run: dg.DagsterRun) -> str:
     assets = ", ".join(sorted(owner_of(one) for one in run.asset_selection or ())) or run.job_name
     single, first, last = (run.tags.get(tag) for tag in (PARTITION_TAG, RANGE_START_TAG, RANGE_END_TAG))
-    keys = single if single is not None else "...".join(one for one in (first, last) if one is not None)
+    keys = single if single is not None else "...".join(dict.fromkeys(one for one in (first, last) if one is not None))
     return f"{assets} [{keys}]" if keys else assets
 
 

@@ -58,6 +58,7 @@ def as_json(progress: Progress) -> dict[str, Any]:
                 "running": one.running,
                 "queued": one.queued,
                 "failed": one.failed,
+                "canceled": one.canceled,
                 "from_ledger": one.is_exact,
             }
             for one in progress.assets
@@ -144,7 +145,8 @@ def _table(progress: Progress, to: Console) -> Table:
     table.add_column("asset", no_wrap=True)
     if to.is_terminal:
         table.add_column("", width=_BAR_WIDTH, no_wrap=True)
-    for title in ("done", "of", "running", "queued", "failed", "unchanged"):
+    waiting = "not started" if progress.is_over else "queued"
+    for title in ("done", "of", "running", waiting, "failed", "canceled", "unchanged"):
         table.add_column(title, justify="right", no_wrap=True)
     for one in progress.assets:
         table.add_row(*_cells(one, with_bar=to.is_terminal))
@@ -156,7 +158,7 @@ def _cells(one: AssetProgress, *, with_bar: bool) -> Iterator[RenderableType]:
     if with_bar:
         style = "red" if one.failed else "green" if one.done == one.total else "yellow"
         yield ProgressBar(total=max(1, one.total), completed=one.done, width=_BAR_WIDTH, complete_style=style)
-    for number in (one.done, one.total, one.running, one.queued, one.failed, one.confirmed):
+    for number in (one.done, one.total, one.running, one.queued, one.failed, one.canceled, one.confirmed):
         yield Text(f"{number:,}")
 
 
