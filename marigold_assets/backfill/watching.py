@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 
-from marigold_assets import dagster_instance
+from marigold_assets import dagster_instance, dagster_internals
 from marigold_assets.attempt import FENCED_OUT_BY_TAG, NOBODY, PARTITION_TAG, RANGE_START_TAG, owner_of
 from marigold_assets.backfill.price import Price
 from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
@@ -317,10 +319,14 @@ class _Runs:
         """The partitions of the runs that have one of these statuses, by asset."""
         found: dict[str, set[Key]] = {}
         for run in self._some(*statuses):
-            for asset in run.asset_selection or ():
+            for asset in self._assets_of(run):
                 owner = owner_of(asset)
                 found.setdefault(owner, set()).update(_keys_of(run, keys(owner)))
         return found
+
+    def _assets_of(self, run: dg.DagsterRun) -> Iterable[dg.AssetKey]:
+        """The assets of a run; that of a whole job does not say which."""
+        return run.asset_selection or dagster_internals.planned_asset_keys(self._instance, run)
 
     def failed_for_good(self) -> list[dg.DagsterRun]:
         """Those that failed, and that Dagster does not try again."""
@@ -341,7 +347,7 @@ class _Runs:
             fenced = run.tags.get(FENCED_OUT_BY_TAG)
             yield Trouble(
                 run_id=run.run_id,
-                what=_what(run),
+                what=_what(run, self._assets_of(run)),
                 message=self._message(run.run_id),
                 fenced_out_by=None if fenced in {None, NOBODY} else fenced,
             )
@@ -355,13 +361,14 @@ class _Runs:
                 continue
             if data.user_failure_data is not None and data.user_failure_data.description:
                 return _first_line(str(data.user_failure_data.description))
-            cause = data.error
-            while cause is not None and cause.cause is not None:
-                cause = cause.cause
-            if cause is not None:
-                return _first_line(cause.message)
+            if data.error is not None:
+                return _innermost(data.error)
         for entry in self._instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_FAILURE):
-            return _first_line(entry.message if entry.dagster_event is None else entry.dagster_event.message or "")
+            event = entry.dagster_event
+            failure = None if event is None else event.job_failure_data
+            if failure is not None and failure.error is not None:
+                return _innermost(failure.error)
+            return _first_line(entry.message if event is None else event.message or "")
         return "nothing was recorded"
 
 
@@ -374,7 +381,7 @@ def failed_checks(instance: dg.DagsterInstance, backfills: Sequence[str]) -> lis
             event = entry.dagster_event
             result = None if event is None else event.asset_check_evaluation_data
             if result is not None and not result.passed and result.severity is dg.AssetCheckSeverity.ERROR:
-                where = result.partition or run.tags.get(PARTITION_TAG) or _what(run)
+                where = result.partition or _shown_keys(run)
                 found.append(f"{result.check_name} of {owner_of(result.asset_key)} [{where}], run {run.run_id}")
     return found
 
@@ -391,11 +398,22 @@ def _keys_of(run: dg.DagsterRun, order: Sequence[Key]) -> Iterator[Key]:
     yield single
 
 
-def _what(run: dg.DagsterRun) -> str:
-    assets = ", ".join(sorted(owner_of(one) for one in run.asset_selection or ())) or run.job_name
-    single, first, last = (run.tags.get(tag) for tag in (PARTITION_TAG, RANGE_START_TAG, RANGE_END_TAG))
-    keys = single if single is not None else "...".join(dict.fromkeys(one for one in (first, last) if one is not None))
+def _what(run: dg.DagsterRun, made: Iterable[dg.AssetKey]) -> str:
+    assets = ", ".join(sorted(map(owner_of, made))) or run.job_name
+    keys = _shown_keys(run)
     return f"{assets} [{keys}]" if keys else assets
+
+
+def _shown_keys(run: dg.DagsterRun) -> str:
+    given = (run.tags.get(tag) for tag in (PARTITION_TAG, RANGE_START_TAG, RANGE_END_TAG))
+    return "...".join(dict.fromkeys(one for one in given if one is not None))
+
+
+def _innermost(error: Any) -> str:
+    """The first line of the error that another one was raised for, with its class and without the way there."""
+    while error.cause is not None:
+        error = error.cause
+    return re.sub(r"^(\w+\.)+(?=\w+: )", "", _first_line(error.message))
 
 
 def _first_line(text: str) -> str:

@@ -1,0 +1,407 @@
+"""Launches without a daemon: what is refused, what is told of runs that were, and how a budget stops the rest."""
+
+# No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pandas as pd
+import pytest
+from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
+from dagster._core.execution.asset_backfill import AssetBackfillData
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+
+from marigold_assets import FencedPartitionIOManager, partitioned_asset
+from marigold_assets.backfill import refusing, request, watching
+from marigold_assets.backfill.price import PRICE_TAG, Price, spoken
+from marigold_assets.backfill.refusing import Wish
+from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
+from marigold_assets.errors import ConfigurationError, PlanConflictError
+from marigold_assets.model import TableName
+from marigold_assets.planning.model import (
+    AssetPlan,
+    BackfillPlan,
+    Bill,
+    Estimate,
+    Limits,
+    Order,
+    PlannedKey,
+    Reason,
+    Request,
+    Skip,
+    SkippedKey,
+)
+from marigold_assets.stores.duckdb import DuckDBStore
+
+DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+KEYS = DAYS.get_partition_keys()
+LAUNCH = "abcdefgh"
+PRICE = Price(
+    wall=Estimate(median=100.0, p90=150.0), busy=Estimate(median=60.0, p90=90.0), runs=4, partitions=8, assumed=0
+)
+
+
+def bill(**given):
+    usual = {
+        "runs": 4,
+        "wall": PRICE.wall,
+        "busy": PRICE.busy,
+        "critical_path": 1.0,
+        "saved_by_slots": 0.0,
+        "saved_by_ticks": 0.0,
+        "saved_by_starts": 0.0,
+        "parallel": 100.0,
+        "one_more_slot": 0.0,
+        "best_keys_per_run": {},
+        "assumed": (),
+        "limits": Limits(slots=2),
+    }
+    return Bill(**{**usual, **given})
+
+
+def plan(assets, *, skipped=(), positions=None, **asked):
+    return BackfillPlan(
+        request=Request(selection=" or ".join(assets), **asked),
+        assets=tuple(
+            AssetPlan(
+                owner=owner,
+                keys=tuple(PlannedKey(key=key, reason=Reason.MISSING, because="never built") for key in keys),
+                skipped=tuple(skipped),
+            )
+            for owner, keys in assets.items()
+        ),
+        bill=bill(),
+        positions=positions or {},
+        made_at=datetime(2024, 3, 1, tzinfo=UTC),
+    )
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def instance(home):
+    (home / "dagster.yaml").write_text(
+        "telemetry: {enabled: false}\n"
+        "concurrency: {runs: {max_concurrent_runs: 4, tag_concurrency_limits: [{key: dagster/backfill, limit: 2}]}}\n",
+        encoding="utf-8",
+    )
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+class Shop:
+    """One asset, whose days fail when a test says so, and a backfill of it that is on record."""
+
+    def __init__(self, instance, folder):
+        self.instance, self.failing, self.called, self.wrong = instance, set(), [], set()
+        self.database = str(folder / "shop.duckdb")
+
+        @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1", key_prefix="shop")
+        def orders(context: dg.AssetExecutionContext) -> pd.DataFrame:
+            self.called.append(context.partition_key)
+            if context.partition_key in self.failing:
+                raise RuntimeError("the till is closed\nfor today")
+            return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "cents": [1]})
+
+        @dg.asset_check(asset=orders)
+        def is_right(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+            return dg.AssetCheckResult(passed=context.run.tags["dagster/partition"] not in self.wrong)
+
+        self.orders, self.is_right = orders, is_right
+
+    def record(self, backfill_id, keys, status=BulkActionStatus.REQUESTED, **tags):
+        graph = dg.Definitions(assets=[self.orders]).get_repository_def().asset_graph
+        subset = AssetGraphSubset(
+            partitions_subsets_by_asset_key={self.orders.key: DAYS.subset_with_partition_keys(keys)}
+        )
+        assert graph.get(self.orders.key)
+        now = datetime.now(UTC).timestamp()
+        self.instance.add_backfill(
+            PartitionBackfill(
+                backfill_id=backfill_id,
+                status=status,
+                from_failure=False,
+                tags={LAUNCH_TAG: LAUNCH, PRICE_TAG: PRICE.as_tag(), **tags},
+                backfill_timestamp=now,
+                asset_selection=[self.orders.key],
+                asset_backfill_data=AssetBackfillData.empty(subset, now, self.instance),
+            )
+        )
+
+    def run(self, key, backfill_id="first", **tags):
+        tags = {LAUNCH_TAG: LAUNCH, "dagster/backfill": backfill_id, **tags}
+        manager = FencedPartitionIOManager(database=self.database, schema="shop")
+        return dg.materialize(
+            [self.orders, self.is_right],
+            partition_key=key,
+            instance=self.instance,
+            resources={"io_manager": manager},
+            tags={name: value for name, value in tags.items() if value is not None},
+            raise_on_error=False,
+        )
+
+    def look(self, name=LAUNCH):
+        store, table = DuckDBStore(self.database), TableName(schema="shop", name="orders")
+        found, backfills = watching.find(self.instance, name)
+        heads = lambda _, keys: store.heads(table, keys) if store.connector.exists() else {}  # noqa: E731
+        return watching.look(self.instance, found, backfills, heads=heads, keys=lambda _: KEYS)
+
+
+@pytest.fixture
+def shop(instance, tmp_path):
+    return Shop(instance, tmp_path)
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_progress_tells_what_is_built_unchanged_failed_left_and_built_by_others(shop):
+    shop.run(KEYS[0], backfill_id="long ago")
+    shop.record("first", KEYS[:4])
+    shop.record("second", KEYS[4:8])
+    shop.failing = {KEYS[2]}
+    assert shop.run(KEYS[0]).success
+    assert shop.run(KEYS[4], backfill_id="second").success
+    assert not shop.run(KEYS[2]).success
+    assert shop.run(KEYS[1], backfill_id="other").success
+
+    found = shop.look()
+    [orders] = found.assets
+    assert (orders.owner, orders.total, orders.is_exact) == ("shop/orders", 8, True)
+    assert (orders.built, orders.confirmed, orders.elsewhere, orders.done) == (2, 0, 1, 3)
+    assert (orders.running, orders.failed, orders.canceled, orders.queued) == (0, 1, 0, 4)
+    assert (found.succeeded_runs, found.failed_runs) == (2, 1)
+    [trouble] = found.troubles
+    assert trouble.message == "RuntimeError: the till is closed"
+    assert trouble.what == f"shop/orders [{KEYS[2]}]"
+    assert trouble.fenced_out_by is None
+    assert [one.backfill_id for one in found.backfills] == ["first", "second"]
+    assert not found.is_over
+    assert not found.is_well
+    assert found.price == PRICE
+    assert found.is_priced_whole
+    assert shop.look("second").total == 4
+
+
+@pytest.mark.slow
+def test_a_run_that_was_fenced_out_is_told_with_who_is_newer(shop):
+    shop.record("first", KEYS[:1])
+    shop.failing = {KEYS[0]}
+    run = shop.run(KEYS[0])
+    shop.instance.add_run_tags(run.run_id, {"marigold/fenced_out_by": "the newer run"})
+    [trouble] = shop.look().troubles
+    assert trouble.fenced_out_by == "the newer run"
+
+
+@pytest.mark.slow
+def test_a_failed_check_is_told_and_a_passed_one_is_not(shop):
+    shop.record("first", KEYS[:2])
+    shop.wrong = {KEYS[1]}
+    first, second = shop.run(KEYS[0]), shop.run(KEYS[1])
+    assert first.success
+    [told] = watching.failed_checks(shop.instance, ["first"])
+    assert told == f"is_right of shop/orders [{KEYS[1]}], run {second.run_id}"
+
+
+def progress(**given):
+    launched = datetime(2024, 3, 1, tzinfo=UTC)
+    at = lambda seconds: None if seconds is None else launched + timedelta(seconds=seconds)  # noqa: E731
+    status, done, total = given.get("status", "REQUESTED"), given.get("done", 0), given.get("total", 8)
+    asset = watching.AssetProgress(
+        owner="a", total=total, built=done, confirmed=0, elsewhere=0, running=0, failed=0, canceled=0, is_exact=True
+    )
+    backfill = watching.Backfill(
+        backfill_id="x",
+        status=status,
+        title=None,
+        description=None,
+        tags={},
+        created_at=launched,
+        ended_at=None,
+        error=None,
+        targets={},
+        built={},
+    )
+    return watching.Progress(
+        name="x",
+        backfills=(backfill,),
+        assets=(asset,),
+        queued_runs=0,
+        running_runs=0 if done == total else 1,
+        succeeded_runs=0,
+        failed_runs=0,
+        canceled_runs=0,
+        busy_seconds=0.0,
+        troubles=(),
+        price=given.get("price", PRICE),
+        first_commit=at(given.get("first")),
+        last_commit=at(given.get("last")),
+        seen_at=at(given["now"]),
+    )
+
+
+def test_what_is_still_to_go_follows_the_price_first_and_the_pace_later():
+    begun = progress(now=10)
+    assert (begun.remaining_seconds, begun.drift) == (90.0, 0.0)
+    halfway = progress(now=60, done=4, first=30, last=60)  # a commit every 10 s: paced 100 s, as predicted
+    assert halfway.expected_wall_seconds == 100.0
+    slow = progress(now=150, done=6, first=30, last=130)  # every 20 s: paced 170 s
+    assert slow.expected_wall_seconds == pytest.approx(0.25 * 100 + 0.75 * 170)
+    assert slow.drift == pytest.approx(0.525)
+    ended = progress(now=300, done=8, first=30, last=120, status="COMPLETED_SUCCESS")
+    assert (ended.wall_seconds, ended.remaining_seconds) == (120.0, 0.0)
+    assert ended.drift == pytest.approx(0.2)
+
+
+def test_nobody_says_how_long_it_takes_where_nothing_tells():
+    assert progress(now=10, price=None).remaining_seconds is None
+    late = progress(now=500)  # long past the price, and nothing is built
+    assert (late.remaining_seconds, late.drift) == (None, None)
+    canceled = progress(now=500, done=2, first=30, last=60, status="CANCELED")
+    assert canceled.drift is None
+    canary = progress(now=10, total=2)  # the price is for eight
+    assert (canary.is_priced_whole, canary.drift) == (False, None)
+
+
+def test_a_launch_that_is_not_there_is_an_error_that_names_those_that_are(shop):
+    with pytest.raises(ConfigurationError, match="has no backfill"):
+        watching.find(shop.instance, None)
+    shop.record("first", KEYS[:1])
+    with pytest.raises(ConfigurationError, match=f"no launch and no backfill 'nothing'.*{LAUNCH}"):
+        watching.find(shop.instance, "nothing")
+    assert watching.find(shop.instance, None)[0] == LAUNCH
+
+
+# --- the budget ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_spent_budget_stops_the_attempt_that_begins_and_cancels_the_rest_though_nobody_watches(shop):
+    shop.record("first", KEYS)
+    shop.record("second", KEYS)
+    shop.failing = set(KEYS[:3])
+    budget = {MAX_FAILURES_TAG: "1"}
+    shop.run(KEYS[0], **budget)
+    shop.run(KEYS[1], **budget, **{"dagster/will_retry": "true"})  # of which Dagster makes another one
+    assert shop.run(KEYS[5], **budget).success
+    shop.run(KEYS[2], **budget)
+    assert shop.called == [KEYS[0], KEYS[1], KEYS[5], KEYS[2]]
+    assert {one.status for one in watching.find(shop.instance, LAUNCH)[1]} == {"REQUESTED"}
+
+    refused = shop.run(KEYS[6], **budget)
+    assert not refused.success
+    assert KEYS[6] not in shop.called
+    assert {one.status for one in watching.find(shop.instance, LAUNCH)[1]} == {"CANCELING"}
+    said = shop.look().troubles[0].message
+    assert "2 runs of launch abcdefgh have failed, and its failure budget is 1" in said
+    tags = shop.instance.get_run_by_id(refused.run_id).tags
+    assert tags["dagster/retry_on_asset_or_op_failure"] == "false"
+
+    # What somebody executes by hand afterwards is none of the launch, and neither is one without a budget.
+    assert shop.run(KEYS[7], **budget, **{"dagster/backfill": None}).success
+    assert shop.run(KEYS[8]).success
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_an_instance_without_a_daemon_or_a_bound_is_refused_unless_somebody_means_it(instance, home):
+    with pytest.raises(ConfigurationError, match=r"No daemon runs .*\(seen never\).*--without-daemon"):
+        refusing.refuse_instance(instance, Wish())
+    refusing.refuse_instance(instance, Wish(without_daemon=True))
+    with dg.DagsterInstance.ephemeral() as temporary, pytest.raises(ConfigurationError, match="results would be lost"):
+        refusing.refuse_instance(temporary, Wish(without_daemon=True))
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    with dg.DagsterInstance.from_config(str(home)) as unbounded:
+        with pytest.raises(ConfigurationError, match="does not bound backfills.*--unbounded") as caught:
+            refusing.refuse_instance(unbounded, Wish(without_daemon=True))
+        assert "dagster/backfill" in str(caught.value)
+        refusing.refuse_instance(unbounded, Wish(without_daemon=True, unbounded="a laptop of my own"))
+
+
+def test_a_plan_that_is_too_large_or_blocked_is_refused_unless_somebody_means_it():
+    many = plan({"shop/orders": KEYS})
+    with pytest.raises(ConfigurationError, match="builds 31 partitions, and at most 30.*--max-partitions 31"):
+        refusing.refuse_plan(many, Wish(most_partitions=30))
+    refusing.refuse_plan(many, Wish(most_partitions=31))
+    because = "raw_orders[2024-01-09] does not exist"
+    blocked = plan({"shop/orders": KEYS[:2]}, skipped=[SkippedKey(key=KEYS[8], reason=Skip.BLOCKED, because=because)])
+    with pytest.raises(ConfigurationError, match=r"2024-01-09.*does not exist.*--skip-blocked"):
+        refusing.refuse_plan(blocked, Wish())
+    refusing.refuse_plan(blocked, Wish(skip_blocked=True))
+
+
+@pytest.mark.parametrize("name", ["dagster/priority", "marigold/launch", "a b", "", "a/b/c"])
+def test_a_tag_that_is_not_for_users_is_refused(name):
+    with pytest.raises(ConfigurationError, match="not one to give by hand"):
+        refusing.refuse_plan(plan({}), Wish(tags={name: "x"}))
+
+
+def test_another_backfill_on_the_same_partitions_is_named_and_refused(shop):
+    mine = plan({"shop/orders": KEYS[2:6]})
+    refusing.refuse_others(shop.instance, mine)
+    shop.record("elsewhere", KEYS[10:12])
+    shop.record("ended", KEYS, status=BulkActionStatus.COMPLETED_FAILED)
+    refusing.refuse_others(shop.instance, mine)
+    shop.record("theirs", KEYS[5:9], status=BulkActionStatus.CANCELING)
+    with pytest.raises(PlanConflictError, match=rf"backfill theirs \(CANCELING\) of shop/orders is at {KEYS[5]} of"):
+        refusing.refuse_others(shop.instance, mine)
+
+
+def test_a_plan_from_before_the_ledger_moved_is_told_from_one_that_still_holds():
+    made = plan({"shop/orders": KEYS[:2]}, positions={"shop/orders": 7, "raw": 0})
+    assert refusing.moved(made, {"shop/orders": 7}) == []
+    assert refusing.moved(made, {"shop/orders": 8, "raw": 1}) == ["raw", "shop/orders"]
+    refusing.refuse_changed(made, None)
+    with pytest.raises(PlanConflictError, match="something else to do: shop/orders was built meanwhile"):
+        refusing.refuse_changed(made, "shop/orders was built meanwhile")
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_a_price_is_kept_in_a_tag_and_what_is_none_is_none():
+    assert Price.of_tags({PRICE_TAG: PRICE.as_tag()}) == PRICE
+    for text in ("", "{}", "[]", '{"wall": [1]}', '{"wall": 1, "busy": 2, "runs": 3, "partitions": 4, "assumed": 5}'):
+        assert Price.of_tags({PRICE_TAG: text}) is None
+    assert Price.of_tags({}) is None
+    assert str(PRICE) == "100 s to 2 min for 8 partitions in 4 runs, which take 60 s of run time together"
+
+
+def test_durations_are_said_as_people_say_them():
+    assert [spoken(one) for one in (0.4, 41, 600, 12_000, 14_400, 200_000)] == [
+        "0 s",
+        "41 s",
+        "10 min",
+        "3 h 20 min",
+        "4 h",
+        "2 d 8 h",
+    ]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Request(selection="a+"),
+        Request(selection='key:"a b"', first="2024-01-01", last="2024-01-09", restate=True),
+        Request(selection="a", stale=True, lookback=2, order=Order.NEWEST_FIRST),
+    ],
+)
+def test_a_request_is_kept_in_a_tag(asked):
+    assert request.request_of_tags({request.REQUEST_TAG: request.request_as_tag(asked)}) == asked
+
+
+def test_a_request_is_words_of_a_command():
+    asked = Request(selection="a+", first="x", last="y", restate=True, lookback=2, order=Order.NEWEST_FIRST)
+    words = "a+ --from x --to y --lookback 2 --order newest-first --restate"
+    assert " ".join(request.words_of(asked)) == words
+    assert request.request_of_tags({}) is None
+    assert request.request_of_tags({request.REQUEST_TAG: '{"order": "sideways"}'}) is None
+    assert request.rest_of(asked, "k", "l").first == "k"
+    assert request.rest_of(Request(selection="a", first="x"), "k", "l").first == "x"
