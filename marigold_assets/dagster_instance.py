@@ -214,7 +214,7 @@ def launcher(
     """
     from dagster._core.remote_representation.grpc_server_registry import GrpcServerRegistry  # noqa: PLC0415 - see above
     from dagster._core.workspace.context import WorkspaceProcessContext  # noqa: PLC0415
-    from dagster._grpc.server import GrpcServerCommand  # noqa: PLC0415
+    from dagster._grpc.constants import GrpcServerCommand  # noqa: PLC0415
 
     target = _target(python_file, module_name, attribute, working_directory, workspace)
     with warnings.catch_warnings(action="ignore"):  # Dagster deprecates what it uses itself

@@ -109,15 +109,16 @@ class Launching:
         return name | {"partitions": {"ranges": [{"start": str(one[0]), "end": str(one[-1])} for one in runs]}}
 
     def _title(self, submission: Submission) -> str:
-        request, part = self.plan.request, f" ({submission.part})" if submission.part else ""
-        within = "...".join(filter(None, dict.fromkeys([request.first, request.last])))
-        what = self.wish.title or f"{request.selection} {within}".strip()
+        if self.wish.title is None:
+            return submission.title
+        part = " (canary)" if submission.is_canary else f" ({submission.number + 1})" if submission.number else ""
         room = dagster_instance.TITLE_LENGTH - len("marigold: ") - len(part)
+        what = self.wish.title
         return f"marigold: {what if len(what) <= room else what[: room - 3] + '...'}{part}"
 
     def _description(self, submission: Submission) -> str:
-        count = sum(map(len, submission.keys.values()))
-        of = "" if count == self.plan.size else f"{count:,} partitions of a launch of {self.plan.size:,}. "
+        size, of_all = submission.size, self.plan.size
+        of = "" if size == of_all else f"{size:,} partition{'' if size == 1 else 's'} of a launch of {of_all:,}. "
         budget = self.wish.max_failures
         stops = "" if budget is None else f" After more than {budget} failed runs the rest is canceled."
         unbounded = (

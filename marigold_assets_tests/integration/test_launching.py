@@ -319,7 +319,7 @@ def test_an_instance_without_a_daemon_or_a_bound_is_refused_unless_somebody_mean
         refusing.refuse_instance(temporary, Wish(without_daemon=True))
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
     with dg.DagsterInstance.from_config(str(home)) as unbounded:
-        with pytest.raises(ConfigurationError, match="does not bound backfills.*--unbounded") as caught:
+        with pytest.raises(ConfigurationError, match=r"does not bound backfills.*--unbounded") as caught:
             refusing.refuse_instance(unbounded, Wish(without_daemon=True))
         assert "dagster/backfill" in str(caught.value)
         refusing.refuse_instance(unbounded, Wish(without_daemon=True, unbounded="a laptop of my own"))
@@ -327,7 +327,7 @@ def test_an_instance_without_a_daemon_or_a_bound_is_refused_unless_somebody_mean
 
 def test_a_plan_that_is_too_large_or_blocked_is_refused_unless_somebody_means_it():
     many = plan({"shop/orders": KEYS})
-    with pytest.raises(ConfigurationError, match="builds 31 partitions, and at most 30.*--max-partitions 31"):
+    with pytest.raises(ConfigurationError, match=r"builds 31 partitions, and at most 30.*--max-partitions 31"):
         refusing.refuse_plan(many, Wish(most_partitions=30))
     refusing.refuse_plan(many, Wish(most_partitions=31))
     because = "raw_orders[2024-01-09] does not exist"
