@@ -14,7 +14,8 @@ from marigold_assets.cli.columns import counted, moment, plain, shown, tabulated
 from marigold_assets.content import ContentChange
 from marigold_assets.model import Acceptance, Place
 from marigold_assets.surveying.agreement import Disagreement, Key
-from marigold_assets.surveying.survey import Evidence, Survey, Written, consecutive, runs_of, stale_alike
+from marigold_assets.surveying.evidence import Evidence
+from marigold_assets.surveying.survey import Survey, Written, consecutive, runs_of, stale_alike
 from marigold_assets.uniformity import rebuild_command
 from marigold_assets.versions import Stale
 

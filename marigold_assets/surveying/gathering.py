@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from marigold_assets import dagster_loading, partitions, report
-from marigold_assets.errors import ConfigurationError, MarigoldError, Where
+from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions, is_dynamic
 from marigold_assets.lock import equivalent
 from marigold_assets.lock_file import Lock
 from marigold_assets.mixtures import Changes
-from marigold_assets.model import LedgerEntry, Place
+from marigold_assets.model import LedgerEntry
 from marigold_assets.surveying.agreement import Events, Key
+from marigold_assets.surveying.evidence import Evidence, is_mixed
+from marigold_assets.surveying.ledgers import Ledgers
 from marigold_assets.surveying.lock_place import lock_path
-from marigold_assets.surveying.survey import Evidence, is_mixed
 
 _DATA_VERSION = "dagster/data_version"
-_TRIES = 3
 _NO_HOME = "DAGSTER_HOME is not set, so there is no event log to compare with"
 
 
@@ -74,10 +74,37 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: LocationOptions
     home = instance_home()
     storage = None if home is None else dagster_loading.event_storage(home)
     asset.refuse_missing_database()
-    named = LocationOptions() if options is None else options
-    heads, stored_rows, moved = _heads_and_rows(asset)
+    ledgers = Ledgers(location)
+    heads = ledgers.of(asset).heads
     keys, notes = _keys(asset, heads, storage)
-    related = _Related(location, asset, heads)
+    found = gather_ledger(ledgers, asset, keys, options)
+    return replace(
+        found,
+        events=None if home is None else _events(storage, asset, heads),
+        no_events=_NO_HOME if home is None else None,
+        home=None if home is None else str(home),
+        notes=(*notes, *found.notes),
+    )
+
+
+def gather_ledger(
+    ledgers: Ledgers, asset: LocatedAsset, keys: Sequence[Key], options: LocationOptions | None = None
+) -> Evidence:
+    """Look at what the ledgers alone tell: all that a plan needs.
+
+    Args:
+        ledgers: The ledgers of the code location.
+        asset: The asset of it.
+        keys: Its partitions, in order.
+        options: As for :func:`gather`.
+
+    Raises:
+        ConfigurationError: The asset is stored by something else.
+        StoreBusyError: Another process holds the database.
+    """
+    named = LocationOptions() if options is None else options
+    looked, related = ledgers.of(asset), ledgers.related_to(asset)
+    heads = looked.heads
     differs = any(not asset.code.has_built(entry) for entry in heads.values())
     is_of_several = is_mixed(list(heads), heads)
     same_code, unreadable = _same_code(asset, heads, named)
@@ -94,13 +121,11 @@ def gather(location: CodeLocation, asset: LocatedAsset, options: LocationOptions
         present=asset.code,
         changes=changes_of(asset),
         impure=partitions.impure_columns(asset.spec.metadata, Where(asset=asset.owner)),
-        events=None if home is None else _events(storage, asset, heads),
-        no_events=_NO_HOME if home is None else None,
-        home=None if home is None else str(home),
-        stored_rows=stored_rows,
+        events=None,
+        stored_rows=looked.stored_rows,
         renamed=related.renamed,
         same_code=same_code,
-        notes=(*notes, *moved, *unreadable),
+        notes=(*looked.notes, *unreadable),
         options=named.arguments(),
         arguments=asset.arguments,
         takes_ranges=asset.takes_ranges,
@@ -116,19 +141,6 @@ def changes_of(asset: LocatedAsset) -> Changes:
     return partitions.column_changes(asset.spec.metadata, Where(asset=asset.owner, table=str(asset.table)))
 
 
-def _heads_and_rows(asset: LocatedAsset) -> tuple[Mapping[Key, LedgerEntry], int | None, tuple[str, ...]]:
-    """The newest ledger entries of a table, its rows at the same time, and a note if it is written time and again."""
-    tries = 0
-    while True:
-        tries += 1
-        heads, rows = asset.store.heads(asset.table), asset.store.row_count(asset.table)
-        newest = asset.store.newest(asset.table)
-        if (newest and newest.position) == max((entry.position for entry in heads.values()), default=None):
-            return heads, rows, ()
-        if tries == _TRIES:
-            return heads, rows, (f"the table was written while it was counted, {_TRIES} times: look again later",)
-
-
 def _keys(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -> tuple[Sequence[Key], tuple[str, ...]]:
     definition = asset.partitions_def
     if definition is None or not is_dynamic(definition):
@@ -138,66 +150,6 @@ def _keys(asset: LocatedAsset, heads: Mapping[Key, LedgerEntry], storage: Any) -
         return known, ("the partitions are dynamic and known to a Dagster instance only: those built are shown",)
     with dg.DagsterInstance.get() as instance:
         return asset.partition_keys(instance), ()
-
-
-class _Related:
-    """The heads of an asset and of everything that it was built from, at any depth.
-
-    Attributes:
-        heads: The heads, under every key that the ledger has of their asset.
-        unknown: Owners of inputs of which nothing is known, with the reason.
-        renamed: Former keys of assets, with what they are called now.
-    """
-
-    def __init__(self, location: CodeLocation, asset: LocatedAsset, heads: Mapping[Key, LedgerEntry]) -> None:
-        self._location, self._asset = location, asset
-        self._former = _former_keys(location)
-        self.heads: dict[Place, LedgerEntry] = {}
-        self.unknown: dict[str, str] = {}
-        self.renamed: dict[str, str] = {}
-        due: list[tuple[str, Mapping[Key, LedgerEntry]]] = [(asset.owner, heads)]
-        seen = {asset.owner}
-        while due:
-            owner, found = due.pop()
-            self.heads |= {(owner, key): entry for key, entry in found.items()}
-            read = {one.owner for entry in found.values() for one in entry.provenance.inputs}
-            for name in sorted(read - seen):
-                seen.add(name)
-                try:
-                    due.append((name, self._heads_of(name)))
-                except MarigoldError as error:
-                    self.unknown[name] = error.problem
-
-    def _heads_of(self, owner: str) -> Mapping[Key, LedgerEntry]:
-        """The heads of an asset, by its present key, by a former one, or by what the ledger alone has of it."""
-        now = self._former.get(owner, owner) if owner not in self._location.assets else owner
-        if now in self._location.assets:
-            asset = self._location.assets[now]
-            try:
-                asset.refuse_missing_database()
-                if found := asset.store.heads(asset.table):
-                    self.renamed |= {} if now == owner else {owner: now}
-                    return found
-                problem = "its ledger is empty"
-            except MarigoldError as error:
-                problem = error.problem
-        else:
-            problem = "the code location does not have it"
-        table = self._asset.store.table_of(owner)
-        if table is None:
-            raise ConfigurationError(problem, remedy="materialize it, or name the code location that has it")
-        return self._asset.store.heads(table)
-
-
-def _former_keys(location: CodeLocation) -> dict[str, str]:
-    """By former key of an asset, what it is called now; of those that several assets claim, nothing."""
-    found: dict[str, list[str]] = {}
-    for owner, asset in location.assets.items():
-        if partitions.RENAMED_FROM in asset.spec.metadata:
-            with suppress(MarigoldError):  # or a mistake in any asset would be one in all reports
-                for former in partitions.swap_options(asset.spec.metadata, Where(asset=owner)).renamed_from:
-                    found.setdefault(former, []).append(owner)
-    return {former: owners[0] for former, owners in found.items() if len(owners) == 1}
 
 
 def _same_code(

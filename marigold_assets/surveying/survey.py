@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
 from marigold_assets import mixtures, versions
 from marigold_assets.lineage import Code
-from marigold_assets.mixtures import Changes, Mixture
-from marigold_assets.model import Acceptance, Definition, LedgerEntry, Place, TableName
+from marigold_assets.mixtures import Mixture
+from marigold_assets.model import Acceptance, Definition, LedgerEntry, Place
 from marigold_assets.surveying.agreement import Disagreement, Events, Key, TableRows, disagreement, table_rows
-from marigold_assets.versions import DefinitionOf, Heads, Stale
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Everything that is known of an asset.
-
-    Attributes:
-        owner: The asset as the ledger has it.
-        table: Its table.
-        keys: Its partitions in order; ``[None]`` if it has none.
-        heads: The newest ledger entries of its table.
-        history: Its whole ledger, in order; empty where it is not mixed.
-        related: The heads of everything that it was built from, and its own.
-        unknown: Owners of inputs of which nothing is known, with the reason.
-        reads: Whether it reads other assets.
-        acceptances: What was accepted, in order.
-        present: The code that is loaded now.
-        changes: What its author declares of code versions.
-        events: What the event log says; ``None`` where there is none to ask.
-        no_events: Why not.
-        home: The folder of the Dagster instance whose event log that is.
-        stored_rows: How many rows its table holds; ``None``: there is no such table.
-        renamed: Former keys of assets that it was built from, with what they are called now.
-        same_code: Fingerprints of other code that the lock file says makes the same as the present.
-        notes: What else people should know.
-        options: What names its code location to this command.
-        arguments: What names it to Dagster's commands.
-        impure: Columns that are admitted to differ whenever they are computed.
-        takes_ranges: Whether these can build a range of partitions.
-    """
-
-    owner: str
-    table: TableName
-    keys: Sequence[Key]
-    heads: Mapping[Key, LedgerEntry]
-    history: Sequence[LedgerEntry]
-    related: Heads
-    unknown: Mapping[str, str]
-    reads: bool
-    acceptances: Sequence[Acceptance]
-    present: Code
-    changes: Changes
-    events: Events | None
-    no_events: str | None = None
-    home: str | None = None
-    stored_rows: int | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    same_code: Collection[str] = ()
-    notes: Sequence[str] = ()
-    options: Sequence[str] = ()
-    arguments: Sequence[str] = ()
-    impure: Collection[str] = ()
-    takes_ranges: bool = False
+from marigold_assets.surveying.evidence import Evidence
+from marigold_assets.versions import DefinitionOf, Stale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +120,48 @@ class Survey:
         return agrees and not any(wrong)
 
 
-def is_mixed(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> bool:
-    """Whether partitions were built by several codes."""
-    return len({Definition.exactly(heads[key]) for key in keys if key in heads}) > 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What is wrong with the partitions of an asset that are built, by its ledger alone.
+
+    Attributes:
+        built: Those partitions, in order.
+        mixture: Which of them are odd.
+        accepted: By what some are accepted as they are.
+        code_stale: What the present code version has not built.
+        code_unknown: Those of which nobody knows which code has built them.
+        stale: What was built from inputs that have changed since.
+    """
+
+    built: tuple[Key, ...]
+    mixture: Mixture
+    accepted: Mapping[Key, Acceptance]
+    code_stale: tuple[CodeStale, ...]
+    code_unknown: tuple[Key, ...]
+    stale: tuple[Stale, ...]
+
+
+def judge(evidence: Evidence, *, now: datetime) -> Judgement:
+    """Judge the partitions of an asset that are built: reports and plans say the same of them.
+
+    Args:
+        evidence: What is known of the asset.
+        now: When (aware, UTC).
+    """
+    heads, present = evidence.heads, evidence.present
+    built = tuple(key for key in evidence.keys if key in heads)
+    mixture = mixture_of(evidence, now)
+    standing = accepted_by(evidence.acceptances, heads, now, mixture.definition_of)
+    verdicts = {key: present.has_built(heads[key]) for key in built}
+    found = versions.stale([(evidence.owner, key) for key in built], evidence.related)
+    return Judgement(
+        built=built,
+        mixture=mixture,
+        accepted=standing,
+        code_stale=tuple(_code_stale(evidence, [key for key in built if verdicts[key] is False], standing, mixture)),
+        code_unknown=tuple(key for key in built if verdicts[key] is None),
+        stale=tuple(_as_called_now(one, evidence.renamed) for one in found.values()),
+    )
 
 
 def survey(evidence: Evidence, *, now: datetime) -> Survey:
@@ -186,31 +173,27 @@ def survey(evidence: Evidence, *, now: datetime) -> Survey:
     """
     heads, present = evidence.heads, evidence.present
     gone = retired(evidence.keys, heads)
-    built = [key for key in evidence.keys if key in heads]
-    mixture = mixture_of(evidence, now)
-    definition_of = mixture.definition_of
-    standing = accepted_by(evidence.acceptances, heads, now, definition_of)
-    verdicts = {key: present.has_built(heads[key]) for key in built}
-    found = versions.stale([(evidence.owner, key) for key in built], evidence.related)
+    found = judge(evidence, now=now)
+    built, standing, definition_of = found.built, found.accepted, found.mixture.definition_of
+    other = {key for one in found.code_stale for key in one.keys}
+    unknown = set(found.code_unknown)
+    by_present = [key for key in built if key not in other and key not in unknown]
+    cannot = unknown | {key for key in by_present if _cannot_be_compared(present, heads[key])}
     return Survey(
         evidence=evidence,
         now=now,
         written=tuple(_written(evidence.keys, heads, standing, definition_of)),
         retired=tuple(_written(gone, heads, standing, definition_of)),
-        code_stale=tuple(_code_stale(evidence, [key for key in built if verdicts[key] is False], standing, mixture)),
-        other_code=tuple(key for key in built if verdicts[key] and _is_other_code(evidence, heads[key])),
-        code_unknown=tuple(
-            key
-            for key in built
-            if verdicts[key] is None or (verdicts[key] and _cannot_be_compared(present, heads[key]))
-        ),
-        code_unjudged=tuple(key for key in built if verdicts[key] is None and key not in standing),
-        stale=tuple(_as_called_now(one, evidence.renamed) for one in found.values()),
+        code_stale=found.code_stale,
+        other_code=tuple(key for key in by_present if _is_other_code(evidence, heads[key])),
+        code_unknown=tuple(key for key in built if key in cannot),
+        code_unjudged=tuple(key for key in found.code_unknown if key not in standing),
+        stale=found.stale,
         unrecorded=tuple(key for key in built if evidence.reads and not heads[key].provenance.inputs),
         disagreement=None if evidence.events is None else _disagreement(evidence, evidence.events),
-        mixture=mixture,
+        mixture=found.mixture,
         table=table_rows(evidence.stored_rows, evidence.keys, heads),
-        unjudged=_unjudged(evidence),
+        unjudged=unjudged(evidence),
     )
 
 
@@ -261,8 +244,11 @@ def _as_called_now(one: Stale, renamed: Mapping[str, str]) -> Stale:
     return replace(one, because=because, origin=origin)
 
 
-def _unjudged(evidence: Evidence) -> tuple[str, ...]:
-    """What nobody has recorded, as of files that an asset reads, was never to be judged."""
+def unjudged(evidence: Evidence) -> tuple[str, ...]:
+    """Owners of inputs whose content was recorded, and of which nothing is known now.
+
+    What nobody has recorded, as of files that an asset reads, was never to be judged.
+    """
     if not evidence.unknown:
         return ()
     reads = (read for entry in evidence.related.values() for read in entry.provenance.inputs)

@@ -20,7 +20,8 @@ from marigold_assets.model import (
     TableName,
 )
 from marigold_assets.surveying.agreement import Events
-from marigold_assets.surveying.survey import Evidence, consecutive, mixture_of, survey
+from marigold_assets.surveying.evidence import Evidence
+from marigold_assets.surveying.survey import consecutive, mixture_of, survey
 
 TABLE = TableName(schema="s", name="t")
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
