@@ -93,8 +93,32 @@ def upstream_keys(
     if partitions_def is None or upstream_def is None:
         return (), ()
     mapping = graph.get_partition_mapping(context.asset_key, upstream)
-    with partition_loading_context(effective_dt=as_of, dynamic_partitions_store=context.instance):
-        wanted = partitions_def.empty_subset().with_partition_keys([key])
+    return mapped_keys(mapping, key, partitions_def, upstream_def, as_of=as_of, instance=context.instance)
+
+
+def mapped_keys(
+    mapping: dg.PartitionMapping,
+    key: str | None,
+    partitions_def: dg.PartitionsDefinition[Any] | None,
+    upstream_def: dg.PartitionsDefinition[Any],
+    *,
+    as_of: datetime,
+    instance: dg.DagsterInstance | None,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The same outside of a run: what a mapping makes of one partition.
+
+    Args:
+        mapping: The mapping.
+        key: One partition of the asset that reads; ``None`` if it has none.
+        partitions_def: Its partitions; ``None`` if it has none.
+        upstream_def: Those of the asset that is read.
+        as_of: When partitions must have ended to count (aware).
+        instance: Where dynamic partitions are.
+    """
+    with partition_loading_context(effective_dt=as_of, dynamic_partitions_store=instance):
+        wanted = (
+            None if partitions_def is None or key is None else partitions_def.empty_subset().with_partition_keys([key])
+        )
         found = mapping.get_upstream_mapped_partitions_result_for_partitions(wanted, partitions_def, upstream_def)
         missing = found.required_but_nonexistent_subset
         return tuple(found.partitions_subset.get_partition_keys()), tuple(missing.get_partition_keys())

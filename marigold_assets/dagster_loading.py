@@ -6,7 +6,8 @@ As :mod:`marigold_assets.dagster_internals` for what is done within them, and wi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,7 @@ from dagster._core.definitions.reconstruct import (
 )
 from dagster._core.events import DagsterEventType
 from dagster._core.instance.ref import InstanceRef
+from dagster._core.instance.types import InstanceType
 from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
 from dagster._core.secrets.env_file import get_env_var_dict
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin, enter_loadable_target_origin_load_context
@@ -136,6 +138,36 @@ def event_storage(home: Path) -> EventLogStorage[Any] | None:
     ):
         return None
     return cast("EventLogStorage[Any]", found.event_storage)
+
+
+@contextmanager
+def reading_instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance of a folder, for whoever only reads.
+
+    Dagster makes files as soon as it opens an instance. Where nothing was ever logged there is nothing to read but the
+    settings: the instance then has them, and keeps its empty history in memory.
+    """
+    if event_storage(home) is not None:
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            yield instance
+        return
+    from dagster._core.storage.event_log import InMemoryEventLogStorage  # noqa: PLC0415 - much to import
+    from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager  # noqa: PLC0415
+    from dagster._core.storage.runs import InMemoryRunStorage  # noqa: PLC0415
+
+    found = InstanceRef.from_dir(str(home))
+    with dg.DagsterInstance(
+        instance_type=InstanceType.PERSISTENT,
+        local_artifact_storage=found.local_artifact_storage,
+        run_storage=InMemoryRunStorage(),
+        event_storage=InMemoryEventLogStorage(),
+        compute_log_manager=NoOpComputeLogManager(),
+        scheduler=found.scheduler,
+        run_coordinator=found.run_coordinator,
+        run_launcher=found.run_launcher,
+        settings=found.settings,
+    ) as instance:
+        yield instance
 
 
 _SQLITE, _SQLITE_INDEX = "SqliteEventLogStorage", "index.db"

@@ -85,10 +85,11 @@ class LocatedAsset:
         """The function that its author wrote; ``None`` where it is made otherwise, by a graph for instance."""
         compute = getattr(self.definition.node_def, "compute_fn", None)
         function = getattr(compute, "decorated_fn", None)
-        return getattr(function, "__wrapped__", None) if self._is_ours else function
+        return getattr(function, "__wrapped__", None) if self.is_partitioned_asset else function
 
     @property
-    def _is_ours(self) -> bool:
+    def is_partitioned_asset(self) -> bool:
+        """Whether :func:`marigold_assets.partitioned_asset` has made it."""
         return isinstance(self.definition, PartitionedAssetsDefinition)
 
     @property
@@ -99,7 +100,7 @@ class LocatedAsset:
     @property
     def code_fingerprint(self) -> str | None:
         """What the present code is, as the ledger records it; ``None`` for assets of which it records nothing."""
-        return None if self.loaded_code is None or not self._is_ours else self.loaded_code.fingerprint
+        return None if self.loaded_code is None or not self.is_partitioned_asset else self.loaded_code.fingerprint
 
     @cached_property
     def loaded_code(self) -> LoadedCode | None:
@@ -126,6 +127,15 @@ class LocatedAsset:
                 asset=self.owner,
             )
         return (owning or found)[0]
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether a ledger knows what its partitions hold.
+
+        Raises:
+            ConfigurationError: The settings of what stores it are not complete.
+        """
+        return bool(self._managers())
 
     @property
     def table(self) -> TableName:
@@ -157,7 +167,7 @@ class LocatedAsset:
         if not self.definition.is_materializable:
             return []
         own = self.definition.get_io_manager_key_for_asset_key(self.key)
-        others = [] if self._is_ours else sorted(self.definition.required_resource_keys - {own})
+        others = [] if self.is_partitioned_asset else sorted(self.definition.required_resource_keys - {own})
         found = [self._configured(own, FencedPartitionIOManager)]
         found += [self._configured(key, FencedPartitionResource) for key in others]
         return [one for one in found if one is not None]

@@ -117,6 +117,21 @@ class DuckDBReader(PartitionStore, ABC):
         with self._opening.reading() as session:
             return ledger.heads(session.fenced, table, keys)
 
+    def recent_commits(self, table: TableName, runs: int) -> Mapping[str, tuple[float, ...]]:
+        """When each of the newest runs that wrote a table committed its partitions.
+
+        Args:
+            table: The table.
+            runs: How many runs at most.
+
+        Returns:
+            By run id, Unix times in order, the oldest run first; partitions that were only confirmed are left out.
+        """
+        if not self._connector.exists():
+            return {}
+        with self._opening.reading() as session:
+            return ledger.recent_commits(session.fenced, table, runs)
+
     def inputs(self, slices: Sequence[PartitionSlice]) -> tuple[InputPartition, ...]:
         if not slices or not self._connector.exists():
             return inputs.nothing(slices)

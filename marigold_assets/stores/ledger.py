@@ -146,6 +146,26 @@ def heads(
     return {entry.partition_key: entry for entry in found}
 
 
+def recent_commits(execute: Execute, table: TableName, runs: int) -> Mapping[str, tuple[float, ...]]:
+    """When each of the newest runs that wrote a table committed its partitions: Unix times, in order.
+
+    Partitions that were only confirmed are left out, since they were not written.
+    """
+    try:
+        rows = execute(
+            "read commit times",
+            f"WITH own AS (FROM {_LEDGER} SELECT run_id, position, committed_at, coalesce(confirmed, false) AS confirmed"
+            " WHERE table_key = ?), recent AS (FROM own SELECT run_id, max(position) AS newest WHERE NOT confirmed"
+            " GROUP BY run_id ORDER BY newest DESC LIMIT ?)"
+            " SELECT run_id, list(epoch_us(committed_at) ORDER BY position) FROM own JOIN recent USING (run_id)"
+            " WHERE NOT confirmed GROUP BY run_id, newest ORDER BY newest",
+            [table.key, runs],
+        )
+    except duckdb.CatalogException:
+        return {}
+    return {str(run_id): tuple(number / 1_000_000 for number in numbers) for run_id, numbers in rows}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadContent:
     """What the newest entry of a partition says that it held then.

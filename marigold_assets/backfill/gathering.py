@@ -1,0 +1,251 @@
+"""What a plan is made from: how every asset of a selection stands, what it reads, and how long it took before.
+
+Nothing is written: no database, no history and no other file is made or changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+import dagster as dg
+
+from marigold_assets import dagster_loading
+from marigold_assets.backfill.keyed import Keyed
+from marigold_assets.backfill.limits import limits_of
+from marigold_assets.backfill.past_runs import past_runs
+from marigold_assets.backfill.ranges import asked_for
+from marigold_assets.backfill.reads import reads_of
+from marigold_assets.backfill.selecting import select
+from marigold_assets.backfill.stale import Deep, said_of_deep, verdicts_of
+from marigold_assets.errors import ConfigurationError
+from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions
+from marigold_assets.planning.history import history_of
+from marigold_assets.planning.making import make_plan
+from marigold_assets.planning.model import BackfillPlan, Key, Request
+from marigold_assets.planning.states import AssetState, Reads, Verdict
+from marigold_assets.surveying.gathering import gather_ledger, instance_home
+from marigold_assets.surveying.ledgers import Ledgers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """How the assets of a selection stand.
+
+    Attributes:
+        states: Those assets, and what they read.
+        positions: By asset that has a ledger, its newest position; 0 where nothing was ever written.
+        assets: The assets of the selection, by their keys as users see them.
+        deep: Partitions that are stale only because an input is, by asset.
+        notes: What else people should know.
+    """
+
+    states: tuple[AssetState, ...]
+    positions: Mapping[str, int]
+    assets: Mapping[str, LocatedAsset]
+    deep: Mapping[str, Mapping[Key, Deep]]
+    notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def live_instance() -> Iterator[dg.DagsterInstance | None]:
+    """The instance that DAGSTER_HOME names, for whoever only reads; ``None`` if it names none.
+
+    Raises:
+        ConfigurationError: DAGSTER_HOME is no folder.
+    """
+    home = instance_home()
+    if home is None:
+        yield None
+        return
+    with dagster_loading.reading_instance(home) as instance:
+        yield instance
+
+
+def plan_backfill(
+    location: CodeLocation,
+    request: Request,
+    *,
+    instance: dg.DagsterInstance | None,
+    now: datetime,
+    options: LocationOptions | None = None,
+) -> BackfillPlan:
+    """Make the plan of a backfill.
+
+    Args:
+        location: The code location.
+        request: What is asked for.
+        instance: The live instance (see :func:`live_instance`); without one the plan rests on stated assumptions.
+        now: When it is made (aware, UTC).
+        options: What names the code location, for where the version lock is.
+
+    Raises:
+        ConfigurationError: The selection or the range names what there is not, or an asset is not set up to be stored.
+        StoreBusyError: Another process holds a database.
+    """
+    found = gather_states(location, request, instance=instance, now=now, options=options)
+    samples = past_runs(instance, [one for one in found.assets.values() if one.has_ledger])
+    plan = make_plan(
+        request,
+        found.states,
+        limits=limits_of(instance),
+        history=history_of(samples),
+        positions=found.positions,
+        made_at=now,
+    )
+    return said_of_deep(plan, found.deep, found.notes)
+
+
+def gather_states(
+    location: CodeLocation,
+    request: Request,
+    *,
+    instance: dg.DagsterInstance | None,
+    now: datetime,
+    options: LocationOptions | None = None,
+) -> Gathered:
+    """Look at the assets of a selection and at what they read.
+
+    Args:
+        location: The code location.
+        request: What is asked for.
+        instance: Where dynamic partitions and events are.
+        now: When (aware, UTC).
+        options: What names the code location, for where the version lock is.
+
+    Raises:
+        ConfigurationError: The selection or the range names what there is not, or an asset is not set up to be stored.
+        StoreBusyError: Another process holds a database.
+    """
+    selected = select(location, request.selection)
+    chosen = {one.owner: one for one in selected.assets}
+    looking = _Looking(location, instance, now, options)
+    asked = asked_for({owner: looking.keyed(one) for owner, one in chosen.items()}, request.first, request.last)
+    read = {owner: one for asset in chosen.values() for owner, one in looking.upstream(asset).items()}
+    states, deep = [], {}
+    for owner, asset in chosen.items():
+        state, deep[owner] = looking.state(asset, asked.keys[owner], asked.notes.get(owner, ()))
+        states.append(state)
+    states += [looking.read_only(one) for owner, one in read.items() if owner not in chosen]
+    everything = {**read, **chosen}
+    return Gathered(
+        states=tuple(states),
+        positions={owner: looking.ledgers.of(one).position for owner, one in everything.items() if one.has_ledger},
+        assets=chosen,
+        deep=deep,
+        notes=selected.notes,
+    )
+
+
+class _Looking:
+    """Looks at assets, at everything once."""
+
+    def __init__(
+        self,
+        location: CodeLocation,
+        instance: dg.DagsterInstance | None,
+        now: datetime,
+        options: LocationOptions | None,
+    ) -> None:
+        self._location, self._instance, self._now, self._options = location, instance, now, options
+        self._keyed: dict[str, Keyed] = {}
+        self._by_definition: list[Keyed] = []
+        self.ledgers = Ledgers(location)
+
+    def keyed(self, asset: LocatedAsset) -> Keyed:
+        """The partitions of an asset; those of equal definitions are looked up once."""
+        if asset.owner not in self._keyed:
+            definition = asset.partitions_def
+            known = next((one for one in self._by_definition if one.definition == definition), None)
+            if known is None:
+                known = Keyed(definition, asset.partition_keys(self._instance))
+                self._by_definition.append(known)
+            self._keyed[asset.owner] = known
+        return self._keyed[asset.owner]
+
+    def upstream(self, asset: LocatedAsset) -> Mapping[str, LocatedAsset]:
+        """What an asset reads, as far as the code location has it; itself, if it is a chain."""
+        keys = {one.asset_key for one in asset.spec.deps}
+        return {owner: one for owner, one in self._location.assets.items() if one.key in keys}
+
+    def state(
+        self, asset: LocatedAsset, wanted: Sequence[Key], notes: Sequence[str]
+    ) -> tuple[AssetState, Mapping[Key, Deep]]:
+        """How an asset stands that is asked for."""
+        keyed = self.keyed(asset)
+        policy = asset.definition.backfill_policy
+        built, verdicts, unknown, deep, more = self._judged(asset, keyed)
+        state = AssetState(
+            owner=asset.owner,
+            keys=keyed.keys,
+            wanted=wanted,
+            built=built,
+            verdicts=verdicts,
+            unknown=unknown,
+            reads=self._reads(asset, keyed),
+            keys_per_run=1 if policy is None or keyed.definition is None else policy.max_partitions_per_run,
+            grouping=None if keyed.definition is None else (asset.arguments, keyed.definition, policy),
+            notes=(*notes, *more),
+        )
+        return state, deep
+
+    def read_only(self, asset: LocatedAsset) -> AssetState:
+        """How an asset stands that is only read."""
+        keyed = self.keyed(asset)
+        return AssetState(owner=asset.owner, keys=keyed.keys, built=self._existing(asset, keyed)[0])
+
+    def _reads(self, asset: LocatedAsset, keyed: Keyed) -> Mapping[str, Reads]:
+        return {
+            owner: reads_of(
+                asset, one, ours=keyed, theirs=self.keyed(one), as_of=self._now, instance=self._instance
+            )
+            for owner, one in self.upstream(asset).items()
+        }
+
+    def _judged(
+        self, asset: LocatedAsset, keyed: Keyed
+    ) -> tuple[Collection[Key], Mapping[Key, Verdict], Mapping[Key, str], Mapping[Key, Deep], tuple[str, ...]]:
+        existing, notes = self._existing(asset, keyed)
+        if not asset.has_ledger or not existing:
+            return existing, {}, {}, {}, notes
+        evidence = gather_ledger(self.ledgers, asset, keyed.keys, self._options)
+        verdicts, unknown, deep, more = verdicts_of(evidence, self._now)
+        return existing, verdicts, unknown, deep, (*notes, *evidence.notes, *more)
+
+    def _existing(self, asset: LocatedAsset, keyed: Keyed) -> tuple[Collection[Key], tuple[str, ...]]:
+        """Which partitions of an asset exist, and what is to be said of that."""
+        if asset.has_ledger:
+            return self._in_ledger(asset)
+        if not asset.definition.is_materializable:
+            return frozenset(keyed.keys), ()
+        if self._instance is None:
+            note = "what of it exists is not known: it keeps no ledger, and DAGSTER_HOME is not set; nothing is taken to"
+            return frozenset(), (f"{note} exist",)
+        note = "it keeps no ledger: what of it exists is known by the event log, and nothing of it counts as stale"
+        if keyed.definition is None:
+            event = self._instance.get_latest_materialization_event(asset.key)
+            return frozenset([] if event is None else [None]), (note,)
+        return frozenset(self._instance.get_materialized_partitions(asset.key)), (note,)
+
+    def _in_ledger(self, asset: LocatedAsset) -> tuple[Collection[Key], tuple[str, ...]]:
+        looked = self.ledgers.of(asset)
+        connector = asset.store.connector
+        if not connector.exists():
+            return frozenset(), (f"the database {connector.secrets.database} does not exist yet",)
+        if looked.stored_rows is None and looked.heads:
+            return frozenset(), (f"its table {asset.table} does not exist any more, so all of it counts as missing",)
+        return looked.heads.keys(), ()
+
+
+def refuse_unknown_key(gathered: Gathered, key: str) -> None:
+    """Refuse a partition that no asset of a selection has.
+
+    Raises:
+        ConfigurationError: None has it.
+    """
+    if not any(key in one.wanted for one in gathered.states):
+        raise ConfigurationError(
+            f"no asset of the selection is asked for partition {key!r}", remedy="correct it, or widen --from and --to"
+        )

@@ -1,0 +1,74 @@
+"""How long past runs took: from the ledger, which knows when each partition was committed, and the run storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+import dagster as dg
+
+from marigold_assets.location import LocatedAsset
+from marigold_assets.planning.model import RunSample
+
+_RUNS_AN_ASSET: Final = 50
+_MOST_EVENTS: Final = 5_000
+
+
+def past_runs(instance: dg.DagsterInstance | None, assets: Iterable[LocatedAsset]) -> list[RunSample]:
+    """The newest runs that came through and built partitions of some assets.
+
+    Args:
+        instance: Where the runs are; without one nothing is known of them.
+        assets: Assets that have a ledger.
+    """
+    if instance is None:
+        return []
+    swaps: dict[str, dict[str, tuple[float, ...]]] = {}
+    for asset in assets:
+        for run_id, times in asset.store.recent_commits(asset.table, _RUNS_AN_ASSET).items():
+            swaps.setdefault(run_id, {})[asset.owner] = tuple(_spread(times))
+    if not swaps:
+        return []
+    succeeded = dg.RunsFilter(run_ids=sorted(swaps), statuses=[dg.DagsterRunStatus.SUCCESS])
+    records = [one for one in instance.get_run_records(succeeded) if one.start_time and one.end_time]
+    launched = _launched(instance, [one.create_timestamp.timestamp() for one in records])
+    samples = []
+    for record in records:
+        run_id, start, end = record.dagster_run.run_id, float(record.start_time or 0), float(record.end_time or 0)
+        left = launched.get(run_id)
+        samples.append(
+            RunSample(
+                launched_at=start if left is None else left,
+                started_at=None if left is None else start,
+                ended_at=end,
+                swaps=swaps[run_id],
+            )
+        )
+    return sorted(samples, key=lambda one: one.ended_at)
+
+
+def _launched(instance: dg.DagsterInstance, created: Sequence[float]) -> Mapping[str, float]:
+    """When runs left the queue; those that no queue and no launcher has seen, as of Dagster's commands, never did."""
+    if not created:
+        return {}
+    wanted = dg.RunStatusChangeRecordsFilter(
+        event_type=dg.DagsterEventType.RUN_STARTING, after_timestamp=min(created) - 1
+    )
+    found = instance.fetch_run_status_changes(wanted, limit=_MOST_EVENTS)
+    return {record.run_id: record.timestamp for record in found.records}
+
+
+def _spread(times: Sequence[float]) -> Iterable[float]:
+    """Commit times of partitions, those of one swap spread over the time since the one before.
+
+    Of the first swap only one is left: nobody knows how long each of its partitions took.
+    """
+    before: float | None = None
+    for time, same in groupby(times):
+        count = len(list(same))
+        if before is None:
+            yield time
+        else:
+            yield from (before + (time - before) * (number + 1) / count for number in range(count))
+        before = time
