@@ -198,9 +198,7 @@ class _Looking:
 
     def _reads(self, asset: LocatedAsset, keyed: Keyed) -> Mapping[str, Reads]:
         return {
-            owner: reads_of(
-                asset, one, ours=keyed, theirs=self.keyed(one), as_of=self._now, instance=self._instance
-            )
+            owner: reads_of(asset, one, ours=keyed, theirs=self.keyed(one), as_of=self._now, instance=self._instance)
             for owner, one in self.upstream(asset).items()
         }
 
@@ -221,7 +219,9 @@ class _Looking:
         if not asset.definition.is_materializable:
             return frozenset(keyed.keys), ()
         if self._instance is None:
-            note = "what of it exists is not known: it keeps no ledger, and DAGSTER_HOME is not set; nothing is taken to"
+            note = (
+                "what of it exists is not known: it keeps no ledger, and DAGSTER_HOME is not set; nothing is taken to"
+            )
             return frozenset(), (f"{note} exist",)
         note = "it keeps no ledger: what of it exists is known by the event log, and nothing of it counts as stale"
         if keyed.definition is None:

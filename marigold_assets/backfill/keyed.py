@@ -39,6 +39,13 @@ class Keyed:
         """The definition, if its partitions are intervals and nothing else."""
         return self.definition if isinstance(self.definition, dg.TimeWindowPartitionsDefinition) else None
 
+    def has_keys_alike(self, other: Keyed) -> bool:
+        """Whether a key means the same interval as for other partitions, whenever either begins."""
+        mine, theirs = self.time, other.time
+        if mine is None or theirs is None or mine.exclusions or theirs.exclusions:
+            return False
+        return (mine.cron_schedule, mine.timezone, mine.fmt) == (theirs.cron_schedule, theirs.timezone, theirs.fmt)
+
     def window(self, place: int) -> dg.TimeWindow:
         """The interval of a partition; only of intervals."""
         definition = self.time

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -74,14 +74,10 @@ def asked_for(assets: Mapping[str, Keyed], first: str | None, last: str | None) 
         elif not found:
             notes[owner] = ("no partition of it lies in the range",)
     named = {one.owner: one for one in ends if one is not None and one.window is not None}
-    if len({keyed.definition for keyed in parted.values()}) > 1 and named:
-        read = " and ".join(sorted(named))
-        for owner, keyed in parted.items():
-            if keyed.definition not in [one.keyed.definition for one in named.values()] and keys[owner]:
-                notes[owner] = (
-                    *notes.get(owner, ()),
-                    f"those that overlap the range, which is in partitions of {read}",
-                )
+    for owner, keyed in parted.items():
+        if named and keys[owner] and not any(_is_alike(keyed, one.keyed) for one in named.values()):
+            read = " and ".join(sorted(named))
+            notes[owner] = (f"those that overlap the range, which is in partitions of {read}",)
     return Asked(keys=keys, notes=notes)
 
 
@@ -90,9 +86,16 @@ def _end(assets: Mapping[str, Keyed], key: str) -> _End:
     if not found:
         raise _no_such(assets, key)
     # One text may name a day and the month that begins with it: the smaller is meant, which touches less.
-    return min(
-        found, key=lambda one: 0.0 if one.window is None else (one.window.end - one.window.start).total_seconds()
-    )
+    return min(found, key=_length)
+
+
+def _length(one: _End) -> timedelta:
+    return timedelta() if one.window is None else one.window.end - one.window.start
+
+
+def _is_alike(keyed: Keyed, meant: Keyed) -> bool:
+    """Whether keys mean the same intervals, of partitions or of one dimension of theirs."""
+    return any(one is not None and one.has_keys_alike(meant) for one in (keyed, _time_dimension(keyed)))
 
 
 def _as_end(owner: str, keyed: Keyed, key: str) -> _End | None:

@@ -1,4 +1,4 @@
-"""What partitions of an asset read, without a run: cheaply where that is simple, and by Dagster's mappings elsewhere."""
+"""What partitions of an asset read, without a run: cheaply where that is simple, and by Dagster's mapping elsewhere."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _beyond_the_end(mapping: dg.PartitionMapping, ours: Keyed, theirs: Keyed, ke
         not isinstance(mapping, dg.TimeWindowPartitionMapping)
         or mapping.end_offset <= 0
         or mapping.allow_nonexistent_upstream_partitions
-        or not _has_keys_alike(ours, theirs)
+        or not ours.has_keys_alike(theirs)
         or key not in theirs.place
     ):
         return ()
@@ -109,19 +109,11 @@ def _beyond_the_end(mapping: dg.PartitionMapping, ours: Keyed, theirs: Keyed, ke
     return (f"{missing} after {theirs.keys[-1]}",) if missing > 0 else ()
 
 
-def _has_keys_alike(ours: Keyed, theirs: Keyed) -> bool:
-    """Whether a key means the same interval for both assets, whenever either begins."""
-    mine, other = ours.time, theirs.time
-    if mine is None or other is None or mine.exclusions or other.exclusions:
-        return False
-    return (mine.cron_schedule, mine.timezone, mine.fmt) == (other.cron_schedule, other.timezone, other.fmt)
-
-
 def _quickly(mapping: dg.PartitionMapping, ours: Keyed, theirs: Keyed, exactly: _InputsOf) -> _InputsOf:
     """The same as a slower function says, by places in order where no edge is near."""
     if not isinstance(mapping, dg.TimeWindowPartitionMapping):
         return exactly
-    if _has_keys_alike(ours, theirs):
+    if ours.has_keys_alike(theirs):
         start, end = mapping.start_offset, mapping.end_offset
 
         def shifted(key: Key) -> Collection[Key]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from marigold_assets.model import Acceptance, Place
 from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Reason, Skip, SkippedKey
 from marigold_assets.planning.states import Verdict
+from marigold_assets.surveying.agreement import table_rows
 from marigold_assets.surveying.evidence import Evidence
 from marigold_assets.surveying.survey import Judgement, judge, unjudged
 
@@ -57,19 +58,13 @@ def verdicts_of(
     }
     strangers = unjudged(evidence)
     notes = [f"whether its input {owner} has changed is not known: {evidence.unknown[owner]}" for owner in strangers]
-    stored, least = evidence.stored_rows, sum(entry.row_count for entry in evidence.heads.values())
-    if stored is not None and not _agrees(evidence):
+    rows = table_rows(evidence.stored_rows, evidence.keys, evidence.heads)
+    if rows.stored is not None and not rows.agrees:
         notes.append(
-            f"its table holds {stored:,} rows, and the ledger has {least:,}: another tool has changed it, see"
+            f"its table holds {rows.stored:,} rows, and the ledger has {rows.most:,}: another tool has changed it; see"
             f" 'marigold versions {evidence.owner}'"
         )
     return verdicts, unknown, deep, tuple(notes)
-
-
-def _agrees(evidence: Evidence) -> bool:
-    from marigold_assets.surveying.agreement import table_rows
-
-    return table_rows(evidence.stored_rows, evidence.keys, evidence.heads).agrees
 
 
 def _of_code(found: Judgement) -> dict[Key, Verdict]:

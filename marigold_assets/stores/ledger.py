@@ -154,9 +154,9 @@ def recent_commits(execute: Execute, table: TableName, runs: int) -> Mapping[str
     try:
         rows = execute(
             "read commit times",
-            f"WITH own AS (FROM {_LEDGER} SELECT run_id, position, committed_at, coalesce(confirmed, false) AS confirmed"
-            " WHERE table_key = ?), recent AS (FROM own SELECT run_id, max(position) AS newest WHERE NOT confirmed"
-            " GROUP BY run_id ORDER BY newest DESC LIMIT ?)"
+            f"WITH own AS (FROM {_LEDGER} SELECT run_id, position, committed_at, coalesce(confirmed, false) AS"
+            " confirmed WHERE table_key = ?), recent AS (FROM own SELECT run_id, max(position) AS newest WHERE NOT"
+            " confirmed GROUP BY run_id ORDER BY newest DESC LIMIT ?)"
             " SELECT run_id, list(epoch_us(committed_at) ORDER BY position) FROM own JOIN recent USING (run_id)"
             " WHERE NOT confirmed GROUP BY run_id, newest ORDER BY newest",
             [table.key, runs],
