@@ -20,7 +20,6 @@ from marigold_assets.backfill.ranges import asked_for
 from marigold_assets.backfill.reads import reads_of
 from marigold_assets.backfill.selecting import select
 from marigold_assets.backfill.stale import Deep, said_of_deep, verdicts_of
-from marigold_assets.errors import ConfigurationError
 from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions
 from marigold_assets.planning.history import history_of
 from marigold_assets.planning.making import make_plan
@@ -86,6 +85,18 @@ def plan_backfill(
         StoreBusyError: Another process holds a database.
     """
     found = gather_states(location, request, instance=instance, now=now, options=options)
+    return plan_of(found, request, instance=instance, now=now)
+
+
+def plan_of(found: Gathered, request: Request, *, instance: dg.DagsterInstance | None, now: datetime) -> BackfillPlan:
+    """Make the plan from what was gathered.
+
+    Args:
+        found: How the assets stand.
+        request: What is asked for.
+        instance: The live instance, for its limits and for past runs.
+        now: When it is made (aware, UTC).
+    """
     samples = past_runs(instance, [one for one in found.assets.values() if one.has_ledger])
     plan = make_plan(
         request,
@@ -237,15 +248,3 @@ class _Looking:
         if looked.stored_rows is None and looked.heads:
             return frozenset(), (f"its table {asset.table} does not exist any more, so all of it counts as missing",)
         return looked.heads.keys(), ()
-
-
-def refuse_unknown_key(gathered: Gathered, key: str) -> None:
-    """Refuse a partition that no asset of a selection has.
-
-    Raises:
-        ConfigurationError: None has it.
-    """
-    if not any(key in one.wanted for one in gathered.states):
-        raise ConfigurationError(
-            f"no asset of the selection is asked for partition {key!r}", remedy="correct it, or widen --from and --to"
-        )

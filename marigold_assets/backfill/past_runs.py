@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from statistics import median
 from typing import Final
 
 import dagster as dg
 
 from marigold_assets.location import LocatedAsset
+from marigold_assets.planning.history import DEFAULTS
 from marigold_assets.planning.model import RunSample
 
 _RUNS_AN_ASSET: Final = 50
@@ -33,18 +35,19 @@ def past_runs(instance: dg.DagsterInstance | None, assets: Iterable[LocatedAsset
     succeeded = dg.RunsFilter(run_ids=sorted(swaps), statuses=[dg.DagsterRunStatus.SUCCESS])
     records = [one for one in instance.get_run_records(succeeded) if one.start_time and one.end_time]
     launched = _launched(instance, [one.create_timestamp.timestamp() for one in records])
-    samples = []
-    for record in records:
-        run_id, start, end = record.dagster_run.run_id, float(record.start_time or 0), float(record.end_time or 0)
-        left = launched.get(run_id)
-        samples.append(
-            RunSample(
-                launched_at=start if left is None else left,
-                started_at=None if left is None else start,
-                ended_at=end,
-                swaps=swaps[run_id],
-            )
+    spans = {one.dagster_run.run_id: (float(one.start_time or 0), float(one.end_time or 0)) for one in records}
+    # What a process has run that was there already started at once. Of that nothing is to be learned, so it is said to
+    # have started like the others.
+    usual = _median([spans[run_id][0] - at for run_id, at in launched.items() if run_id in spans])
+    samples = [
+        RunSample(
+            launched_at=launched.get(run_id, start - usual),
+            started_at=start if run_id in launched else None,
+            ended_at=end,
+            swaps=swaps[run_id],
         )
+        for run_id, (start, end) in spans.items()
+    ]
     return sorted(samples, key=lambda one: one.ended_at)
 
 
@@ -57,6 +60,10 @@ def _launched(instance: dg.DagsterInstance, created: Sequence[float]) -> Mapping
     )
     found = instance.fetch_run_status_changes(wanted, limit=_MOST_EVENTS)
     return {record.run_id: record.timestamp for record in found.records}
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return median(seconds) if seconds else DEFAULTS.run_start.median
 
 
 def _spread(times: Sequence[float]) -> Iterable[float]:

@@ -70,7 +70,7 @@ def select(location: CodeLocation, selection: str) -> Selected:
     return Selected(assets=built, notes=tuple(notes))
 
 
-def _resolve(location: CodeLocation, selection: str) -> Collection[str]:
+def _resolve(location: CodeLocation, selection: str) -> frozenset[str]:
     definitions = list({id(one.definition): one.definition for one in location.assets.values()}.values())
     with warnings.catch_warnings():  # Dagster says "beta" for parts of its own syntax
         warnings.simplefilter("ignore", dg.BetaWarning)
@@ -78,7 +78,7 @@ def _resolve(location: CodeLocation, selection: str) -> Collection[str]:
             found = dg.AssetSelection.from_string(selection.strip()).resolve(definitions)
         except dg.DagsterError as error:
             raise _none_such(location, selection) from error
-    return {owner_of(key) for key in found}
+    return frozenset(owner_of(key) for key in found)
 
 
 def _none_such(location: CodeLocation, selection: str) -> ConfigurationError:

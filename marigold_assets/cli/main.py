@@ -43,6 +43,8 @@ class _Marigold(LazyGroup):
             return super().invoke(ctx)
 
     parts: ClassVar = {
+        "plan": ("marigold_assets.cli.plan:plan", "What a backfill would do, why, and what it costs."),
+        "explain": ("marigold_assets.cli.explain:explain", "Why each partition is in a plan, or is not."),
         "status": ("marigold_assets.cli.status:status", "How far a backfill has come, and how long it still takes."),
         "cancel": ("marigold_assets.cli.cancel:cancel", "Cancel a backfill; what is built stays, and is whole."),
         "versions": ("marigold_assets.cli.versions:versions", "Which code built which partition; accept, lock, prove."),
