@@ -295,9 +295,15 @@ def _in_words(one: _Input, key: Key, planned: Mapping[Key, How]) -> str:
 def _outdated(state: AssetState, keys: Sequence[Key]) -> str:
     first, last = keys[0], keys[-1]
     if not state.wanted:
-        count = "it" if first is None else f"{len(keys):,} of its partitions, {first} to {last},"
-        return f"{state.owner} is not in this plan, and {count} become{'s' if first is None else ''} stale through it"
+        if len(keys) == 1:
+            return f"{named(state.owner, first)} is not in this plan, and becomes stale through it"
+        return (
+            f"{state.owner} is not in this plan, and {len(keys):,} of its partitions, {first} to {last},"
+            " become stale through it"
+        )
+    if len(keys) == 1:
+        return f"{named(state.owner, first)} becomes stale through this plan; to include it, plan to {last}"
     return (
-        f"{len(keys):,} more partition{'s' if len(keys) > 1 else ''} of {state.owner}, {first} to {last},"
-        f" become stale through this plan; to include them, plan to {last}"
+        f"{len(keys):,} more partitions of {state.owner}, {first} to {last}, become stale through this plan;"
+        f" to include them, plan to {last}"
     )
