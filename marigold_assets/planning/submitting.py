@@ -108,7 +108,7 @@ def _waves(groups: Sequence[Group], left: _Part) -> Iterator[_Part]:
     for wave in range(count):
         part: _Part = {}
         for group, runs in cut:
-            first, stop = wave * len(runs) // count, (wave + 1) * len(runs) // count
+            first, stop = -(-wave * len(runs) // count), -(-(wave + 1) * len(runs) // count)
             indices = sorted(at for run in runs[first:stop] for at in run)
             part |= dict.fromkeys(group.members, indices)
         yield part

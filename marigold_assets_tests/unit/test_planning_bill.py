@@ -214,16 +214,23 @@ def test_all_that_share_runs_are_to_have_the_best_chunks():
 
 
 def test_a_price_that_would_rise_with_one_slot_more_is_that_of_fewer():
-    """Where a luckless look of the daemon finds half of what would have made one run."""
-    found = 0
-    for first in range(1, 60):
-        assets = [plan("raw", 9), plan("daily", 9, after=("raw",), keys_per_run=None)]
-        walls = [simulated(assets, slots=slots, first=float(first)).wall for slots in range(1, 8)]
-        found += walls != sorted(walls, reverse=True)
-        prices = [billed(assets, slots=slots, first=float(first)).wall.median for slots in range(1, 8)]
-        assert prices == sorted(prices, reverse=True)
-        assert all(mine <= simulated_ for mine, simulated_ in zip(prices, walls, strict=True))
-    assert found > 0
+    """With two slots the daemon sees both days at once, and has them built one after the other in one run."""
+    assets = [plan("raw", 2), plan("daily", 2, after=("raw",), keys_per_run=None)]
+    known = replace(
+        history([]),
+        assets={
+            "raw": AssetHistory(first_key=spread(10.0), next_key=spread(10.0)),
+            "daily": AssetHistory(first_key=spread(20.0), next_key=spread(40.0)),
+        },
+    )
+    pace = Pace(
+        run_start=5.0, run_end=1.0, first_key={"raw": 10.0, "daily": 20.0}, next_key={"raw": 10.0, "daily": 40.0}
+    )
+    walls = [Simulator(assets).run(pace, Terms(slots=slots, dequeue_seconds=0.0)).wall for slots in (1, 2, 3)]
+    assert walls == [100.0, 110.0, 110.0]
+    prices = [price(assets, Limits(slots=slots, dequeue_seconds=0.0), known) for slots in (1, 2, 3)]
+    assert [one.wall.median for one in prices] == [100.0, 100.0, 100.0]
+    assert [one.one_more_slot for one in prices] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("slots", [1, 2, 5, None])

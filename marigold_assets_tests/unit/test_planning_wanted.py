@@ -101,7 +101,9 @@ def test_an_accepted_partition_stops_what_comes_along_a_chain_and_says_so():
     chain = asset("total", KEYS, built=set(KEYS), verdicts={D2: STALE, D4: accepted}, chain=True)
     one = only([chain])
     assert [key.key for key in one.keys] == [D2, D3]
-    assert one.skipped[1].because == f"code 1 -> 2, accepted: by nadia: seen; it stays so although total[{D3}] is rebuilt"
+    assert (
+        one.skipped[1].because == f"code 1 -> 2, accepted: by nadia: seen; it stays so although total[{D3}] is rebuilt"
+    )
 
 
 def test_beyond_the_end_what_becomes_stale_is_counted_and_how_to_take_it_along_is_told():
@@ -125,9 +127,7 @@ def test_what_lies_between_and_is_not_in_the_plan_is_named():
     report = asset("report", KEYS, built=set(KEYS), reads={"daily": SAME})
     plans = {one.owner: one for one in wanted([raw, daily, report], request())}
     assert plans["report"].keys == ()
-    assert plans["report"].notes == (
-        f"daily[{D2}] is not in this plan, and becomes stale through it",
-    )
+    assert plans["report"].notes == (f"daily[{D2}] is not in this plan, and becomes stale through it",)
 
 
 def test_what_lacks_an_input_is_blocked_and_so_is_what_reads_it():
@@ -238,7 +238,7 @@ def test_partitions_asked_for_twice_or_out_of_order_are_planned_once_in_order():
 def test_partitions_that_do_not_exist_and_circles_are_refused():
     with pytest.raises(ConfigurationError, match=r"asset 'raw', partition '2023-12-31': it is asked for.*Remedy"):
         planned([asset("raw", KEYS, wanted=("2023-12-31",))])
-    with pytest.raises(ConfigurationError, match="in a circle: (a -> b -> a|b -> a -> b)"):
+    with pytest.raises(ConfigurationError, match=r"in a circle: (a -> b -> a|b -> a -> b)"):
         planned([asset("a", KEYS, reads={"b": SAME}), asset("b", KEYS, reads={"a": SAME})])
 
 
