@@ -12,9 +12,11 @@ from weakref import WeakValueDictionary
 import dagster as dg
 
 from marigold_assets import budget, dagster_internals
+from marigold_assets.admitting import admit_run
 from marigold_assets.dry import dry_run, refuse_writing
 from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
+from marigold_assets.stores.admission import Lease
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.stores.duckdb import DuckDBStore
 
@@ -54,6 +56,20 @@ class RunningAttempt:
     store: PartitionStore
     attempt: Attempt
     _step: str | None = None
+    _lease: Lease | None = None
+    _users: int = 0
+
+    def begin(self, lease: Lease | None = None) -> RunningAttempt:
+        """Count one more that works with it; the first brings the slot of the database, if one is needed."""
+        self._users += 1
+        self._lease = self._lease or lease
+        return self
+
+    def end(self) -> None:
+        """Count one less; the last gives the slot of the database back."""
+        self._users -= 1
+        if self._users <= 0 and self._lease is not None:
+            self._lease.release()
 
     def reading(self, *, first: bool) -> Attempt:
         """The attempt of the running step, which is about to read from the store.
@@ -73,10 +89,23 @@ class RunningAttempt:
 _running: WeakValueDictionary[tuple[str, str], RunningAttempt] = WeakValueDictionary()
 
 
-def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> RunningAttempt | None:
+def begin_attempt(
+    store: DuckDBStore,
+    context: dg.InitResourceContext,
+    *,
+    max_backfill_writers: int | None,
+    admission_timeout_seconds: float,
+) -> RunningAttempt | None:
     """Draw the token of an attempt when its resources are set up, before any input is read.
 
-    Under the multiprocess executor this happens once a step, and in-process once a run.
+    Under the multiprocess executor this happens once a step, and in-process once a run. Before that, the attempt waits
+    until it may write: it is to be as new as possible when it begins.
+
+    Args:
+        store: The database.
+        context: The context of the resource.
+        max_backfill_writers: How many may write at once; ``None``: any number.
+        admission_timeout_seconds: How long to wait for that.
 
     Returns:
         The attempt, or ``None`` where nothing is written: outside of a run, and in a dry one.
@@ -97,14 +126,27 @@ def begin_attempt(store: DuckDBStore, context: dg.InitResourceContext) -> Runnin
     place = (context.run.run_id, os.path.realpath(store.connector.path))
     running = _running.get(place)
     if running is not None:
-        return running
+        return running.begin()
     planned = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(context.instance, context.run))
     with explained(context.instance, context.run.run_id, _known_place(context.run, planned)):
-        budget.refuse_if_spent(context.instance, context.run)
-        token = store.draw_token(context.run.run_id, _known_claims(context.run, planned))
+        lease = admit_run(
+            store,
+            context.run,
+            context.log,
+            max_writers=max_backfill_writers,
+            timeout_seconds=admission_timeout_seconds,
+        )
+        try:
+            # Behind the wait, in which the others may have spent it.
+            budget.refuse_if_spent(context.instance, context.run)
+            token = store.draw_token(context.run.run_id, _known_claims(context.run, planned))
+        except BaseException:
+            if lease is not None:
+                lease.release()
+            raise
     running = RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
     _running[place] = running
-    return running
+    return running.begin(lease)
 
 
 def _disown_inherited_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:

@@ -13,6 +13,7 @@ from dagster_duckdb import DuckDBResource
 from pydantic import Field, PrivateAttr
 
 from marigold_assets import dagster_internals, frames, partitions, report
+from marigold_assets.admitting import MAX_WRITERS, TIMEOUT_SECONDS
 from marigold_assets.attempt import (
     BACKFILL_TAG,
     RunningAttempt,
@@ -60,6 +61,15 @@ class FencedPartitionResource(DuckDBResource):
     lock_timeout_seconds: float = Field(
         default=180.0, ge=0, description="Seconds to wait for a database that another process holds."
     )
+    max_backfill_writers: int | None = Field(
+        default=MAX_WRITERS,
+        ge=1,
+        description="How many attempts of runs that no schedule, sensor or automation condition has launched may work"
+        " on the database at once; None for any number.",
+    )
+    admission_timeout_seconds: float = Field(
+        default=TIMEOUT_SECONDS, ge=0, description="Seconds that such a run waits until it may."
+    )
 
     _attempt: RunningAttempt | None = PrivateAttr(default=None)
     _swaps: int = PrivateAttr(default=0)
@@ -70,10 +80,17 @@ class FencedPartitionResource(DuckDBResource):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Draw the fencing token of this attempt, before any input is read."""
-        self._attempt = begin_attempt(self.store, context)
+        self._attempt = begin_attempt(
+            self.store,
+            context,
+            max_backfill_writers=self.max_backfill_writers,
+            admission_timeout_seconds=self.admission_timeout_seconds,
+        )
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - what Dagster calls
-        """Forget the attempt."""
+        """Forget the attempt, and give its place among the writers back."""
+        if self._attempt is not None:
+            self._attempt.end()
         self._attempt = None
 
     @property

@@ -18,7 +18,13 @@ _POLL_SECONDS = 0.005
 
 
 @contextmanager
-def in_line(path: Path, deadline: float, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+def in_line(
+    path: Path,
+    deadline: float,
+    waiting: Callable[[], None] = lambda: None,
+    *,
+    poll_seconds: float = _POLL_SECONDS,
+) -> Iterator[None]:
     """Wait for everybody who came before, then keep one's place for as long as the block runs.
 
     A place is a lock on one byte of a file, which goes when its process does.
@@ -27,6 +33,7 @@ def in_line(path: Path, deadline: float, waiting: Callable[[], None] = lambda: N
         path: The file of the places; it grows by a byte with each of them.
         deadline: When to go on regardless (monotonic clock).
         waiting: Called again and again while the wait lasts.
+        poll_seconds: How often to look whether they have gone.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -35,13 +42,13 @@ def in_line(path: Path, deadline: float, waiting: Callable[[], None] = lambda: N
         return
     try:
         with suppress(OSError):  # a full disk, or a file system without such locks: no order there
-            _wait_for_earlier(descriptor, deadline, waiting)
+            _wait_for_earlier(descriptor, deadline, waiting, poll_seconds)
         yield
     finally:
         os.close(descriptor)
 
 
-def _wait_for_earlier(descriptor: int, deadline: float, waiting: Callable[[], None]) -> None:
+def _wait_for_earlier(descriptor: int, deadline: float, waiting: Callable[[], None], poll_seconds: float) -> None:
     if sys.platform == "win32":
         return
     import fcntl  # noqa: PLC0415 - not everywhere
@@ -55,7 +62,7 @@ def _wait_for_earlier(descriptor: int, deadline: float, waiting: Callable[[], No
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, place)
         except BlockingIOError:
             waiting()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(poll_seconds)
         else:
             return
 
