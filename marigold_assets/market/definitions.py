@@ -50,7 +50,7 @@ defs = dg.Definitions(
     assets=ASSETS,
     asset_checks=CHECKS,
     schedules=[nightly],
-    resources={"io_manager": MarketIOManager(database=str(WAREHOUSE), schema="market")},
+    resources={"io_manager": MarketIOManager(database=str(WAREHOUSE), schema="market", max_backfill_writers=2)},
     # The steps are tiny: a process for each would take longer than the work.
     executor=dg.in_process_executor,
 )
