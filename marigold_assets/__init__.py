@@ -31,7 +31,9 @@ if TYPE_CHECKING:
         TableOwnedError,
         UnsupportedTypeError,
     )
+    from marigold_assets.gap_checks import build_gaps_check
     from marigold_assets.io_manager import FencedPartitionIOManager
+    from marigold_assets.latest_interval import build_latest_interval_schedule, latest_interval_condition
     from marigold_assets.model import LedgerEntry, Receipt
     from marigold_assets.one_key import PartitionContext
     from marigold_assets.recipe import BuildConfig, EarlyCutOff
@@ -66,7 +68,10 @@ __all__ = [
     "StoreUnavailableError",
     "TableOwnedError",
     "UnsupportedTypeError",
+    "build_gaps_check",
+    "build_latest_interval_schedule",
     "build_uniform_version_check",
+    "latest_interval_condition",
     "partitioned_asset",
 ]
 
@@ -97,7 +102,10 @@ _HOMES = {
     "StoreUnavailableError": "errors",
     "TableOwnedError": "errors",
     "UnsupportedTypeError": "errors",
+    "build_gaps_check": "gap_checks",
+    "build_latest_interval_schedule": "latest_interval",
     "build_uniform_version_check": "checks",
+    "latest_interval_condition": "latest_interval",
     "partitioned_asset": "asset",
 }
 """The module of every name, which is imported when the name is asked for: a command that needs none starts at once."""

@@ -48,6 +48,7 @@ class _Marigold(LazyGroup):
         "status": ("marigold_assets.cli.status:status", "How far a backfill has come, and how long it still takes."),
         "cancel": ("marigold_assets.cli.cancel:cancel", "Cancel a backfill; what is built stays, and is whole."),
         "versions": ("marigold_assets.cli.versions:versions", "Which code built which partition; accept, lock, prove."),
+        "gaps": ("marigold_assets.cli.gaps:gaps", "Which intervals nobody has built, and what fills them."),
         "purity": ("marigold_assets.cli.purity:purity", "Whether an asset depends on nothing but its partition."),
     }
 

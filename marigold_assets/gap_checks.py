@@ -1,0 +1,109 @@
+"""An asset check that lists gaps: what no schedule catches up is not forgotten."""
+
+# No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+
+from marigold_assets import partitions
+from marigold_assets.attempt import owner_of
+from marigold_assets.errors import ConfigurationError
+from marigold_assets.expected import expected_by, time_of
+from marigold_assets.gaps import Gap, Gaps, described, fill_of, find_gaps
+from marigold_assets.io_manager import FencedPartitionIOManager
+from marigold_assets.resource import FencedPartitionResource
+from marigold_assets.uniformity import of_its_kind, settled, unknown_rows
+
+_MOST_SHOWN = 20
+
+
+def build_gaps_check(
+    *,
+    asset: dg.AssetsDefinition,
+    grace: timedelta = timedelta(0),
+    from_start: bool = False,
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN,
+    io_manager_key: str = "io_manager",
+    name: str = "gaps",
+) -> dg.AssetChecksDefinition:
+    """Make a check that no interval of an asset is missing.
+
+    A partition is missing where its interval has ended and the ledger has no entry of it. The check says which, and
+    gives the one command that fills them all.
+
+    Args:
+        asset: The asset, which has partitions in time and is stored by this package.
+        grace: How long after the end of an interval it may be missing: until its schedule has built it.
+        from_start: Whether everything since the start of its partitions is expected, and not only what follows the
+            first interval that was ever built.
+        severity: What a gap is; a warning by default.
+        io_manager_key: The resource that stores the asset, also where that is a ``FencedPartitionResource``.
+        name: The name of the check.
+
+    Raises:
+        ConfigurationError: The asset has no partitions in time, or is several assets.
+    """
+    definition = asset.partitions_def
+    if len(asset.keys) != 1 or definition is None or time_of(definition) is None:
+        raise ConfigurationError(
+            "a check for gaps is about one asset with partitions in time",
+            remedy="make a check for each asset that has daily, hourly, weekly or monthly partitions",
+            asset=", ".join(sorted(map(owner_of, asset.keys))),
+        )
+    owner = owner_of(asset.key)
+
+    @dg.asset_check(asset=asset, name=name, required_resource_keys={io_manager_key})
+    def gaps(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        """Every interval that has ended was built."""
+        manager = getattr(context.resources, io_manager_key)
+        if not isinstance(manager, FencedPartitionIOManager | FencedPartitionResource):
+            raise ConfigurationError(
+                f"resource {io_manager_key!r} is a {type(manager).__name__}, which keeps no ledger",
+                remedy="name the FencedPartitionIOManager or FencedPartitionResource that stores the asset, by"
+                " io_manager_key",
+                asset=owner,
+            )
+        expected = expected_by(definition, datetime.now(UTC) - grace, context.instance)
+        table = partitions.table_of_asset(asset.key, asset.specs_by_key[asset.key].metadata, manager.schema_)
+        store = manager.store
+        heads, stored = settled(store, table, None, lambda: store.row_count(table))
+        heads = of_its_kind(heads)
+        if expected is None:
+            raise AssertionError  # it was refused above
+        found = find_gaps(expected.intervals, expected.lines, heads.keys(), from_start=from_start)
+        other = unknown_rows(stored, [key for line in expected.lines for key in line], heads) if found.gaps else None
+        return _told(owner, found, severity, note=other)
+
+    return gaps
+
+
+def _told(owner: str, found: Gaps, severity: dg.AssetCheckSeverity, *, note: str | None) -> dg.AssetCheckResult:
+    command = fill_of(owner, found.gaps)
+    said = described(found)
+    rest = "" if note is None else f" Some may have been built by something else: {note}."
+    return dg.AssetCheckResult(
+        passed=not found.gaps,
+        severity=severity,
+        description=said if command is None else f"{said}. To fill them: {command}{rest}",
+        metadata={
+            "marigold/missing_partitions": found.missing,
+            "marigold/expected_partitions": found.expected,
+            "marigold/gaps": dg.MetadataValue.table(
+                [_record(one) for one in found.gaps[:_MOST_SHOWN]],
+                dg.TableSchema(
+                    [
+                        dg.TableColumn("first"),
+                        dg.TableColumn("last"),
+                        dg.TableColumn("partitions", "int"),
+                    ]
+                ),
+            ),
+            **({} if command is None else {"marigold/fill": command}),
+            **({} if found.since is None else {"marigold/since": found.since}),
+        },
+    )
+
+
+def _record(one: Gap) -> dg.TableRecord:
+    return dg.TableRecord({"first": one.keys[0], "last": one.keys[-1], "partitions": len(one.keys)})
