@@ -150,13 +150,16 @@ def latest_interval_condition(
             " 29th; for other calendars use build_latest_interval_schedule",
         )
     when = dg.AutomationCondition
-    due, over = (when.cron_tick_passed(cron, calendar.timezone) for cron in (begins, ends))
+    # Counted from the end, so that another delay or grace does not make an interval a new one.
+    ended, due, over = (
+        when.cron_tick_passed(cron, calendar.timezone) for cron in (calendar.cron_schedule, begins, ends)
+    )
     is_latest = when.in_latest_time_window() & ~when.in_latest_time_window(_NOTHING)
     is_ready = ~when.in_progress() & ~when.any_deps_missing() & ~when.any_deps_in_progress()
     return (
         is_latest.with_label("in_latest_interval")
         & due.since(over).with_label(f"at most {_words(grace)} late")
-        & (~when.newly_requested().since(due)).with_label("not_requested_before")
+        & (~when.newly_requested().since(ended)).with_label("not_requested_before")
         & when.missing()
         & is_ready.with_label("ready")
     ).with_label(f"latest_interval(grace={_words(grace)}, delay={_words(delay)})")
@@ -178,8 +181,8 @@ class _Judge:
         key, newest = _latest(calendar, due), _latest(calendar, max(due, now))
         if key is None or not calendar.has_partition_key(key):
             first, last = calendar.get_first_partition_key(), calendar.get_last_partition_key()
-            known = "there are none yet" if first is None else f"they are {first} to {last}"
-            return dg.SkipReason(f"{key or 'What has just ended'} is none of the partitions: {known}.")
+            known = "there are none yet" if first is None else f"those are {first} to {last}"
+            return dg.SkipReason(f"{key or 'What'} has just ended, and is none of the partitions: {known}.")
         own = self._keys_of(key)
         late = f"its tick of {due:%Y-%m-%d %H:%M} UTC came {_words(now - due)} late"
         if now - due > self.grace:

@@ -8,7 +8,7 @@ from typing import Final
 
 import dagster as dg
 
-from marigold_assets import FencedPartitionIOManager, build_uniform_version_check
+from marigold_assets import FencedPartitionIOManager, build_gaps_check, build_uniform_version_check
 from marigold_assets.market.assets import customer_tiers, daily_sales, raw_orders, revenue_report, sales_to_date
 from marigold_assets.market.checks import (
     few_orders_are_delivered_twice,
@@ -18,7 +18,7 @@ from marigold_assets.market.checks import (
     tiers_follow_each_other,
     totals_equal_the_sales,
 )
-from marigold_assets.market.schedules import nightly
+from marigold_assets.market.schedules import GRACE, nightly
 
 # From this file and not from the working directory: every process of one instance has to open the same
 # warehouse, wherever it was started.
@@ -45,10 +45,12 @@ CHECKS: Final = [
     report_equals_the_sales,
     build_uniform_version_check(asset=daily_sales),
 ]
+# Apart from the others, since it is about the days that a run does not build.
+GAPS: Final = build_gaps_check(asset=daily_sales, grace=GRACE)
 
 defs = dg.Definitions(
     assets=ASSETS,
-    asset_checks=CHECKS,
+    asset_checks=[*CHECKS, GAPS],
     schedules=[nightly],
     resources={"io_manager": MarketIOManager(database=str(WAREHOUSE), schema="market", max_backfill_writers=2)},
     # The steps are tiny: a process for each would take longer than the work.
