@@ -126,7 +126,7 @@ def _selected(location: CodeLocation, selection: str | None) -> list[LocatedAsse
     except dg.DagsterError as error:
         raise ConfigurationError(
             f"{selection!r} is no selection of assets",
-            remedy='write it as Dagster does, such as daily_sales, raw_orders+ or key:"a" or key:"b"',
+            remedy='write it as Dagster does, such as raw_orders+, or key:"a" or key:"b"',
             detail=str(error),
         ) from error
     return [one for one in location.assets.values() if one.key in keys]
