@@ -43,6 +43,8 @@ ONCE = (
     "integration/test_cli_versions.py",
     "integration/test_dagster_instance.py",
     "integration/test_dagster_internals.py",
+    "integration/test_gaps.py",
+    "integration/test_latest_interval.py",
     "integration/test_launching.py",
     "integration/test_lock.py",
     "integration/test_partitioned_chains.py",
