@@ -24,6 +24,7 @@ _SCHEDULED = "dagster/scheduled_execution_time"
 # Far enough back to hold the latest interval: of minutes, hours, days, weeks, months, years. Dagster lists all that
 # there are, so that a short time is looked through first.
 _SPANS = tuple(timedelta(days=days) for days in (0.1, 3, 16, 70, 800))
+_ANY_FORMAT = "%Y-%m-%d-%H:%M"
 # Of a window that ends here nothing is left, and of partitions without time everything.
 _NOTHING = timedelta(microseconds=1)
 
@@ -47,9 +48,10 @@ def build_latest_interval_schedule(
     """Make a schedule that builds the latest interval that has ended, and never another one.
 
     A tick is for the last interval that had ended when it was due. It is skipped, and says why and what fills the gap,
-    where it comes later than ``grace``, where a newer interval has ended since, and where this schedule has launched
-    that interval before. So nothing is caught up or built again when the schedule was paused, when the daemon was
-    down, or when start date, cron or code have changed. What was skipped is listed by ``marigold gaps``.
+    where it comes later than ``grace`` after the first tick behind the interval, where a newer interval has ended
+    since, and where this schedule has launched that interval before. So nothing is caught up or built again when the
+    schedule was paused, when the daemon was down, or when start date, cron or code have changed. What was skipped is
+    listed by ``marigold gaps``.
 
     Args:
         name: The name of the schedule.
@@ -89,13 +91,17 @@ def build_latest_interval_schedule(
         )
     cron = cron_schedule or (calendar.get_cron_schedule(*offsets) if any(given) else calendar.cron_schedule)
     selection = _to_fill(target)
-    judge = _Judge(name=name, definition=definition, selection=selection, assets=assets, grace=grace)
+    zone = execution_timezone or calendar.timezone
+    crons = (cron,) if isinstance(cron, str) else tuple(cron)
+    judge = _Judge(
+        name=name, definition=definition, selection=selection, assets=assets, crons=crons, zone=zone, grace=grace
+    )
 
     @dg.schedule(
         name=name,
         target=target if isinstance(target, dg.AssetSelection | str) else list(target),
         cron_schedule=cron,
-        execution_timezone=execution_timezone or calendar.timezone,
+        execution_timezone=zone,
         default_status=default_status,
         description=description
         or f"Builds the latest interval that has ended; a tick more than {_words(grace)} late is left to a backfill.",
@@ -173,6 +179,8 @@ class _Judge:
     definition: Windowed
     selection: str
     assets: frozenset[dg.AssetKey]
+    crons: Sequence[str]
+    zone: str
     grace: timedelta
 
     def keys(self, due: datetime, now: datetime) -> list[str] | dg.SkipReason:
@@ -180,18 +188,25 @@ class _Judge:
         calendar = _time_of(self.definition)
         key, newest = _latest(calendar, due), _latest(calendar, max(due, now))
         if key is None or not calendar.has_partition_key(key):
-            first, last = calendar.get_first_partition_key(), calendar.get_last_partition_key()
-            known = "there are none yet" if first is None else f"those are {first} to {last}"
+            oldest, youngest = calendar.get_first_partition_key(), calendar.get_last_partition_key()
+            known = "there are none yet" if oldest is None else f"those are {oldest} to {youngest}"
             return dg.SkipReason(f"{key or 'What'} has just ended, and is none of the partitions: {known}.")
         own = self._keys_of(key)
-        late = f"its tick of {due:%Y-%m-%d %H:%M} UTC came {_words(now - due)} late"
-        if now - due > self.grace:
+        # Not this tick but the first one behind the interval: another cron may have many more.
+        first = min(due, self._first_tick(calendar.time_window_for_partition_key(key).end))
+        late = f"its tick of {first:%Y-%m-%d %H:%M} UTC came {_words(now - first)} late"
+        if now - first > self.grace:
             why = f"{late}, which is more than the grace of {_words(self.grace)}"
         elif key != newest:
             why = f"{late}, and {newest} has ended since"
         else:
             return own or dg.SkipReason(f"There is no partition of {key}.")
         return dg.SkipReason(f"{key} was skipped: {why}. {self._remedy(own or [key])}")
+
+    def _first_tick(self, after: datetime) -> datetime:
+        """The first tick that is not before some time."""
+        found = (_first_start(cron, self.zone, after) for cron in self.crons)
+        return min((one for one in found if one is not None), default=after).astimezone(UTC)
 
     def _keys_of(self, key: str) -> list[str]:
         if not isinstance(self.definition, dg.MultiPartitionsDefinition):
@@ -252,6 +267,17 @@ def _latest(definition: dg.TimeWindowPartitionsDefinition, when: datetime) -> st
         )
         if keys := nearby.get_partition_keys(current_time=when):
             return str(keys[-1])
+    return None
+
+
+def _first_start(cron: str, zone: str, after: datetime) -> datetime | None:
+    """The first tick of a cron schedule that is not before some time: where its first interval begins."""
+    nearby = dg.TimeWindowPartitionsDefinition(
+        start=after.astimezone(ZoneInfo(zone)), cron_schedule=cron, fmt=_ANY_FORMAT, timezone=zone
+    )
+    for span in _SPANS:
+        if keys := nearby.get_partition_keys(current_time=after + span):
+            return nearby.time_window_for_partition_key(keys[0]).start
     return None
 
 

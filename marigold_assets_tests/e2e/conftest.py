@@ -133,7 +133,7 @@ RELOAD = """
 mutation { reloadRepositoryLocation(repositoryLocationName: "e2e") {
   __typename ... on PythonError { message } ... on WorkspaceLocationEntry { loadStatus } } }
 """
-DONE = ("Success", "WorkspaceLocationEntry")
+DONE = ("Success", "WorkspaceLocationEntry", "ScheduleStateResult")
 
 
 def plain_run(job: str, day: str, **tags: str) -> dict[str, Any]:

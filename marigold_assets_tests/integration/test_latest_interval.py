@@ -120,6 +120,13 @@ def test_a_tick_is_never_for_an_interval_that_a_newer_one_has_followed_however_l
     assert "2024-03-06 has ended since" in said
 
 
+def test_a_cron_that_ticks_on_makes_a_late_interval_no_earlier():
+    schedule = nightly(cron_schedule=["15 * * * *", "40 * * * *"])
+    assert ticked(schedule, at("2024-03-06 06:15")) == ["2024-03-05"]
+    said = ticked(schedule, at("2024-03-06 06:40"))
+    assert "its tick of 2024-03-06 00:15 UTC came 6 h 25 min late" in said
+
+
 def test_after_90_days_off_the_first_tick_runs_the_latest_day_alone():
     """C110: Dagster gives the latest missed tick alone, and the next one is on time."""
     schedule = nightly()
