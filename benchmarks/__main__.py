@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks import daemon, growth, io_manager, memory, partitioned, proving, swap, versions, writers
+from benchmarks import daemon, growth, io_manager, memory, partitioned, planning, proving, swap, versions, writers
 from benchmarks.measuring import table
 
 _BENCHMARKS = {
@@ -29,6 +29,7 @@ _BENCHMARKS = {
     "partitioned": partitioned.run,
     "versions": versions.run,
     "proving": proving.run,
+    "planning": planning.run,
 }
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import resource
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median, quantiles
 
 
@@ -120,3 +123,13 @@ def table(figures: Sequence[Figure]) -> str:
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row[:6], widths, strict=True)), row[6]]) for row in rows
     )
+
+
+def peak_mb() -> float:
+    """How much memory this process has taken at most, in megabytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux counts what was there before exec into ru_maxrss
+        [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+        return int(line.split()[1]) / 1e3
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)

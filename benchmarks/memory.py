@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.measuring import Figure
+from benchmarks.measuring import Figure, peak_mb
 from benchmarks.orders import OWNER, SCHEMA, TABLE, day_of, orders
 
 _ROWS = 20_000_000
@@ -104,15 +103,6 @@ def _materialize(source: str, parquet: str, rows: int, database: str) -> dict[st
     entry = DuckDBStore(database).ledger(TABLE)[-1]
     assert entry.owner == OWNER
     return {"peak_mb": peak_mb(), "before_mb": before_mb, "seconds": seconds, "rows": entry.row_count}
-
-
-def peak_mb() -> float:
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux counts what was there before exec into ru_maxrss
-        [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
-        return int(line.split()[1]) / 1e3
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ import dagster as dg
 
 from benchmarks import days as shop
 from benchmarks.days import CHAIN, INDEPENDENT, PANDAS, RELATION, SQL
-from benchmarks.measuring import Figure, milliseconds, noise
-from benchmarks.memory import peak_mb
+from benchmarks.measuring import Figure, milliseconds, noise, peak_mb
 from marigold_assets import building, target
 from marigold_assets.events import EventWriter
 from marigold_assets.stores.duckdb import DuckDBStore

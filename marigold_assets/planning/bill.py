@@ -110,16 +110,16 @@ def _best_keys_per_run(simulator: Simulator, pace: Pace, terms: Terms) -> dict[s
         longest = max(stop - first for first, stop in group.stretches)
         if group.is_chain or longest < 2:
             continue
-        walls = {
-            size: simulator.run(pace, replace(terms, keys_per_run={group.owner: size})).wall for size in _sizes(longest)
-        }
+        walls: dict[int, float] = {}
+        for size in _sizes(longest, (1, 2, 5) if simulator.size <= _MOST_KEYS else (1,)):
+            walls[size] = simulator.run(pace, replace(terms, keys_per_run={group.owner: size})).wall
         shortest = min(walls.values())
         size = next(size for size, wall in walls.items() if wall <= shortest * _GOOD_ENOUGH)
         found |= dict.fromkeys(group.members, (size, walls[size]))
     return found
 
 
-def _sizes(longest: int) -> list[int]:
+def _sizes(longest: int, digits: Sequence[int]) -> list[int]:
     """Chunk sizes worth trying, the whole last."""
-    sizes = [digit * 10**power for power in range(len(str(longest))) for digit in (1, 2, 5)]
+    sizes = [digit * 10**power for power in range(len(str(longest))) for digit in digits]
     return [*(size for size in sizes if size < longest), longest]

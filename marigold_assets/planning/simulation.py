@@ -167,7 +167,11 @@ class _Simulation:
         """Let it run."""
         tick = self.terms.tick_seconds
         now, looks = 0.0, 0
-        while (at := min((station.next_at() for station in self.stations), default=math.inf)) < math.inf:
+        while True:
+            due = [station.next_at() for station in self.stations]
+            at = min(due, default=math.inf)
+            if at == math.inf:
+                break
             if tick:
                 looks = max(looks, math.ceil(at / tick - 0.5))
                 looks += (looks + 0.5) * tick < at  # which rounding may bring about
@@ -175,8 +179,9 @@ class _Simulation:
                 looks += 1
             else:
                 now = max(now, at)
-            for station in self.stations:
-                self._request(station, now)
+            for station, when in zip(self.stations, due, strict=True):
+                if when <= now:
+                    self._request(station, now)
         return Outcome(
             wall=self.wall,
             busy=self.busy,
@@ -189,8 +194,6 @@ class _Simulation:
     def _request(self, station: Station, now: float) -> None:
         """Request the runs of what is ready: at once it is known when they will start, as nothing passes them."""
         ready = station.release(now)
-        if not ready:
-            return
         group, running, slots = station.group, self.running, self.terms.slots
         delay = self.terms.dequeue_seconds / 2
         tells = self.in_detail or any(owner in self.commits for owner in group.members)

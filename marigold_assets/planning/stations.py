@@ -77,8 +77,11 @@ class Station:
             return 0.0
         if self._links is None:
             return self._arrivals[0][0] if self._arrivals else math.inf
-        fronts = (max(link.done_at, self._ready[link.front]) for link in self._links if not self._open[link.front])
-        return min(fronts, default=math.inf)
+        soonest = math.inf
+        for link in self._links:
+            if link.done_at < soonest and not self._open[link.front]:
+                soonest = min(soonest, max(link.done_at, self._ready[link.front]))
+        return soonest
 
     def release(self, now: float) -> list[tuple[int, int, Link | None]]:
         """Hand over what is ready, cut into runs.
