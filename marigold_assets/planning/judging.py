@@ -194,9 +194,9 @@ class _Judging:
                 skip, why = Skip.ACCEPTED, f"{verdict.because}, accepted: {verdict.accepted}"
             else:
                 skip, why = Skip.UNKNOWN, self.state.unknown[key]
-            if restate:
-                return Reason.RESTATEMENT, f"computed again on request, though {why}"
-            return skip, why if rebuilt is None else f"{why}; it stays so although {rebuilt}"
+            if rebuilt is not None:  # what was accepted, or cannot be judged, was made of other inputs
+                return Reason.STALE_INPUT, rebuilt
+            return (Reason.RESTATEMENT, f"computed again on request, though {why}") if restate else (skip, why)
         if rebuilt is not None:
             return Reason.STALE_INPUT, rebuilt
         if missing is not None:
@@ -259,7 +259,7 @@ class _Judging:
             return found
         left = {one.key for one in self.skipped} | self.planned.keys() | self.state.verdicts.keys()
         for key in self.state.keys:
-            if key not in left and key in self.built and key not in self.state.unknown:
+            if key not in left and key in self.built:
                 for one, moving in sources:
                     if any(each in group for each in one.of(key) for group in moving):
                         found.add(key)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from marigold_assets.errors import ConfigurationError
-from marigold_assets.planning.model import Reason
+from marigold_assets.planning.model import PlannedKey, Reason
 from marigold_assets.planning.states import AssetState, Reads, Verdict
 from marigold_assets.planning.wanted import wanted
 from marigold_assets_tests.unit.planning_states import (
@@ -96,14 +96,21 @@ def test_along_a_chain_everything_behind_is_stale():
     assert planned([chain]) == {"total": {D3: "STALE_CODE"} | all_alike(KEYS[3:], "STALE_INPUT")}
 
 
-def test_an_accepted_partition_stops_what_comes_along_a_chain_and_says_so():
-    accepted = Verdict(reason=Reason.STALE_CODE, because="code 1 -> 2", accepted="by nadia: seen")
-    chain = asset("total", KEYS, built=set(KEYS), verdicts={D2: STALE, D4: accepted}, chain=True)
-    one = only([chain])
-    assert [key.key for key in one.keys] == [D2, D3]
-    assert (
-        one.skipped[1].because == f"code 1 -> 2, accepted: by nadia: seen; it stays so although total[{D3}] is rebuilt"
-    )
+SEEN = Verdict(reason=Reason.STALE_CODE, because="code 1 -> 2", accepted="by nadia: seen")
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"verdicts": {D2: STALE, D4: SEEN}},
+        {"verdicts": {D2: STALE}, "unknown": {D4: "no entry"}},
+    ],
+    ids=["accepted", "unknown"],
+)
+def test_what_was_accepted_or_cannot_be_judged_is_taken_along_where_its_input_is_rebuilt(known):
+    one = only([asset("total", KEYS, built=set(KEYS), chain=True, **known)])
+    assert [key.key for key in one.keys] == list(KEYS[1:])
+    assert one.keys[2] == PlannedKey(key=D4, reason=Reason.STALE_INPUT, because=f"total[{D3}] is rebuilt")
 
 
 def test_beyond_the_end_what_becomes_stale_is_counted_and_how_to_take_it_along_is_told():
@@ -271,7 +278,7 @@ def test_assets_of_the_same_partitions_share_runs_and_chains_have_their_own():
         {"grouping": "hours"},
         {"grouping": None},
         {"keys_per_run": 2},
-        {"built": {D1}, "unknown": {D1: "no entry"}},
+        {"wanted": KEYS[1:]},
         {"reads": {"raw": shifted(KEYS, 0, -1)}},
     ],
 )
@@ -302,9 +309,10 @@ def test_breaks_and_restarts_tell_where_keys_do_not_follow_each_other():
     raw = asset("raw", KEYS, built={D3})
     assert only([raw]).breaks == (2,)
     assert only([asset("raw", KEYS)]).breaks == ()
-    total = asset("total", KEYS, built={D3}, chain=True, unknown={D3: "no entry"})
+    asked = KEYS[:2] + KEYS[3:]
+    total = asset("total", KEYS, wanted=asked, built={D3}, chain=True)
     assert (only([total]).breaks, only([total]).restarts) == ((2,), (2,))
-    weekly = asset("total", KEYS, built={D3}, reads={"total": shifted(KEYS, -2)}, unknown={D3: "no entry"})
+    weekly = asset("total", KEYS, wanted=asked, built={D3}, reads={"total": shifted(KEYS, -2)})
     assert (only([weekly]).breaks, only([weekly]).restarts) == ((2,), (1,))
 
 
