@@ -17,8 +17,8 @@ def wanted(states: Sequence[AssetState], request: Request) -> tuple[AssetPlan, .
     """Decide about every partition that somebody asks for.
 
     What a plan builds makes stale what reads it: such partitions are taken along where they are asked for, and named in
-    a note where they are not. So are those that somebody has accepted as they were, and those of which nobody knows what
-    has built them.
+    a note where they are not. So are those that somebody has accepted as they were, and those of which nobody knows
+    what has built them.
 
     Args:
         states: The assets asked for, and all that they read, in any order.
