@@ -38,6 +38,7 @@ class Gathered:
         positions: By asset that has a ledger, its newest position; 0 where nothing was ever written.
         assets: The assets of the selection, by their keys as users see them.
         deep: Partitions that are stale only because an input is, by asset.
+        readers: Assets that read some of the selection and are not in it.
         notes: What else people should know.
     """
 
@@ -45,6 +46,7 @@ class Gathered:
     positions: Mapping[str, int]
     assets: Mapping[str, LocatedAsset]
     deep: Mapping[str, Mapping[Key, Deep]]
+    readers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -106,7 +108,15 @@ def plan_of(found: Gathered, request: Request, *, instance: dg.DagsterInstance |
         positions=found.positions,
         made_at=now,
     )
-    return said_of_deep(plan, found.deep, found.notes)
+    notes = found.notes
+    if found.readers and not plan.is_empty:
+        verb = "reads" if len(found.readers) == 1 else "read"
+        notes = (*notes, f"{', '.join(found.readers)} {verb} what this plan builds, and {_is(found.readers)} not in it")
+    return said_of_deep(plan, found.deep, notes)
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def gather_states(
@@ -139,6 +149,7 @@ def gather_states(
     for owner, asset in chosen.items():
         state, deep[owner] = looking.state(asset, asked.keys[owner], asked.notes.get(owner, ()))
         states.append(state)
+    left_out = [f"{owner}: {note}" for owner, some in asked.notes.items() if not asked.keys[owner] for note in some]
     states += [looking.read_only(one) for owner, one in read.items() if owner not in chosen]
     everything = {**read, **chosen}
     return Gathered(
@@ -146,7 +157,8 @@ def gather_states(
         positions={owner: looking.ledgers.of(one).position for owner, one in everything.items() if one.has_ledger},
         assets=chosen,
         deep=deep,
-        notes=selected.notes,
+        readers=looking.readers(chosen),
+        notes=(*selected.notes, *left_out, *looking.notes),
     )
 
 
@@ -164,6 +176,7 @@ class _Looking:
         self._keyed: dict[str, Keyed] = {}
         self._by_definition: list[Keyed] = []
         self.ledgers = Ledgers(location)
+        self.notes: list[str] = []
 
     def keyed(self, asset: LocatedAsset) -> Keyed:
         """The partitions of an asset; those of equal definitions are looked up once."""
@@ -180,6 +193,12 @@ class _Looking:
         """What an asset reads, as far as the code location has it; itself, if it is a chain."""
         keys = {one.asset_key for one in asset.spec.deps}
         return {owner: one for owner, one in self._location.assets.items() if one.key in keys}
+
+    def readers(self, chosen: Mapping[str, LocatedAsset]) -> tuple[str, ...]:
+        """What reads some assets and is none of them."""
+        keys = {one.key for one in chosen.values()}
+        others = (one for one in self._location.assets.values() if one.owner not in chosen)
+        return tuple(one.owner for one in others if any(dep.asset_key in keys for dep in one.spec.deps))
 
     def state(
         self, asset: LocatedAsset, wanted: Sequence[Key], notes: Sequence[str]
@@ -230,10 +249,7 @@ class _Looking:
         if not asset.definition.is_materializable:
             return frozenset(keyed.keys), ()
         if self._instance is None:
-            note = (
-                "what of it exists is not known: it keeps no ledger, and DAGSTER_HOME is not set; nothing is taken to"
-            )
-            return frozenset(), (f"{note} exist",)
+            return frozenset(), ("it keeps no ledger, and DAGSTER_HOME is not set, so all of it counts as missing",)
         note = "it keeps no ledger: what of it exists is known by the event log, and nothing of it counts as stale"
         if keyed.definition is None:
             event = self._instance.get_latest_materialization_event(asset.key)
@@ -244,7 +260,9 @@ class _Looking:
         looked = self.ledgers.of(asset)
         connector = asset.store.connector
         if not connector.exists():
-            return frozenset(), (f"the database {connector.secrets.database} does not exist yet",)
+            note = f"the database {connector.secrets.database} does not exist yet"
+            self.notes += [] if note in self.notes else [note]
+            return frozenset(), ()
         if looked.stored_rows is None and looked.heads:
             return frozenset(), (f"its table {asset.table} does not exist any more, so all of it counts as missing",)
         return looked.heads.keys(), ()

@@ -109,12 +109,13 @@ def _said_of_asset(asset: AssetPlan, deep: Mapping[Key, Deep]) -> AssetPlan:
     if not left:
         return asset
     first = deep[left[0].key]
-    through = sorted({one.because[0] for one in (deep[skipped.key] for skipped in left)} - {asset.owner})
-    remedy = f"plan {' and '.join(through)} as well" if through else "begin earlier"
+    owners = {deep[one.key].because[0] for one in left}
+    remedies = [f"plan {' and '.join(sorted(owners - {asset.owner}))} as well"] if owners - {asset.owner} else []
+    remedies += ["begin earlier"] if asset.owner in owners else []
     count = f"{len(left):,} partition{'' if len(left) == 1 else 's'}"
     note = (
         f"{count} {'is' if len(left) == 1 else 'are'} stale only through {named(first.because)}, which this plan does"
-        f" not build: {named(first.origin)} was restated; {remedy}"
+        f" not build: {named(first.origin)} was restated; {' and '.join(remedies)}"
     )
     skipped = tuple(_said_of_key(one, deep.get(one.key)) for one in asset.skipped)
     return replace(asset, skipped=skipped, notes=(*asset.notes, note))

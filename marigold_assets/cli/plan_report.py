@@ -16,7 +16,7 @@ from marigold_assets.backfill.request import words_of
 from marigold_assets.cli.bill_words import bill_lines
 from marigold_assets.cli.columns import counted, moment, plain, shown
 from marigold_assets.cli.rendering import dots
-from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Order, PlannedKey, SkippedKey
+from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Order, PlannedKey, Skip, SkippedKey
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _GAP = "  "
@@ -118,6 +118,8 @@ class Page:
         if self._plan.is_empty:
             return
         words = words_of(self._plan.request) if saved is None else ["--plan", str(saved)]
+        if any(one.reason is Skip.BLOCKED for asset in self._plan.assets for one in asset.skipped):
+            words.append("--skip-blocked")
         self._line()
         self._line(f"Launch it: {shlex.join(['marigold', 'launch', *words, *arguments])}")
 
@@ -193,6 +195,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def shape(asset: AssetPlan, order: Order) -> str:
     """In which runs an asset is built, and in which order."""
     after = f", after {', '.join(asset.after)}" if asset.after else ""
+    if asset.keys[0].key is None:
+        return f"one run{after}"
     if asset.in_run_of is not None:
         return f"in the runs of {asset.in_run_of}, behind it"
     if asset.keys_per_run is None:
