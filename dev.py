@@ -39,11 +39,13 @@ SUITES_ON_OLDEST = ("contract", "unit", "property", "integration", "market")
 ONCE = (
     "integration/test_cli_accept.py",
     "integration/test_cli_location.py",
+    "integration/test_cli_plan.py",
     "integration/test_cli_prove.py",
     "integration/test_cli_versions.py",
     "integration/test_dagster_instance.py",
     "integration/test_dagster_internals.py",
     "integration/test_gaps.py",
+    "integration/test_gathering.py",
     "integration/test_latest_interval.py",
     "integration/test_launching.py",
     "integration/test_lock.py",

@@ -19,12 +19,14 @@ def imported_by(code):
     return ran.stderr.rsplit("heavy: ", 1)[1].strip(), ran.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["versions", "--help"], ["--version"], ["versions"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["versions", "--help"], ["--version"], ["versions"], ["plan", "--help"]]
+)
 def test_help_imports_neither_dagster_nor_a_database(arguments):
     code = f"from marigold_assets.cli.main import main\ntry: main({arguments!r})\nexcept SystemExit: pass\nNone"
     heavy, said = imported_by(code)
     assert heavy == "[]"
-    assert "version" in said or arguments == ["versions"]
+    assert "version" in said or arguments != ["--version"]
 
 
 @pytest.mark.slow
