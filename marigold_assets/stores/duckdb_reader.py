@@ -117,6 +117,13 @@ class DuckDBReader(PartitionStore, ABC):
         with self._opening.reading() as session:
             return ledger.heads(session.fenced, table, keys)
 
+    def superseded(self, table: TableName) -> tuple[LedgerEntry, ...]:
+        """The ledger of a table without its heads, in order of position: for whoever has read these already."""
+        if not self._connector.exists():
+            return ()
+        with self._opening.reading() as session:
+            return ledger.superseded(session.fenced, table)
+
     def recent_commits(self, table: TableName, runs: int) -> Mapping[str, tuple[float, ...]]:
         """When each of the newest runs that wrote a table committed its partitions.
 

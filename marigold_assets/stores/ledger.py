@@ -146,6 +146,12 @@ def heads(
     return {entry.partition_key: entry for entry in found}
 
 
+def superseded(execute: Execute, table: TableName) -> tuple[LedgerEntry, ...]:
+    """The entries of a table that have a newer one of the same partition, in order of position."""
+    newest = f"SELECT max(position) FROM {FENCE_SCHEMA}.ledger WHERE table_key = ? GROUP BY partition_key"
+    return entries(execute, f"table_key = ? AND position NOT IN ({newest})", [table.key, table.key])
+
+
 def recent_commits(execute: Execute, table: TableName, runs: int) -> Mapping[str, tuple[float, ...]]:
     """When each of the newest runs that wrote a table committed its partitions: Unix times, in order.
 

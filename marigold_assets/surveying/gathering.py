@@ -113,7 +113,7 @@ def gather_ledger(
         table=asset.table,
         keys=keys,
         heads=heads,
-        history=asset.store.ledger(asset.table) if is_of_several else (),
+        history=ledgers.history_of(asset) if is_of_several else (),
         related=related.heads,
         unknown=related.unknown,
         reads=any(one.asset_key != asset.key for one in asset.spec.deps),

@@ -75,6 +75,12 @@ class Ledgers:
             self._looked[asset.owner] = _look(asset)
         return self._looked[asset.owner]
 
+    def history_of(self, asset: LocatedAsset) -> tuple[LedgerEntry, ...]:
+        """The whole ledger of an asset, in order."""
+        known = {entry.position: entry for entry in self.of(asset).heads.values()}
+        known |= {entry.position: entry for entry in asset.store.superseded(asset.table)}
+        return tuple(known[position] for position in sorted(known))
+
     def related_to(self, asset: LocatedAsset) -> Related:
         """The heads of an asset and of everything that it was built from."""
         heads: dict[Place, LedgerEntry] = {}

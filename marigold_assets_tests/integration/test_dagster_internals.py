@@ -366,3 +366,37 @@ def test_an_event_log_that_was_never_written_is_not_made(tmp_path):
     (tmp_path / "dagster.yaml").write_text(f"storage:\n  sqlite:\n    base_dir: {tmp_path}/elsewhere\n")
     assert dagster_loading.event_storage(tmp_path) is None
     assert [one.name for one in tmp_path.iterdir()] == ["dagster.yaml"]
+
+
+@pytest.mark.slow
+def test_an_instance_that_was_never_used_tells_its_settings_and_is_not_made(tmp_path):
+    (tmp_path / "dagster.yaml").write_text("concurrency:\n  runs:\n    max_concurrent_runs: 7\n")
+    with dagster_loading.reading_instance(tmp_path) as instance:
+        assert instance.get_concurrency_config().run_queue_config.max_concurrent_runs == 7
+        assert instance.get_run_records() == []
+        assert not instance.is_ephemeral
+    assert [one.name for one in tmp_path.iterdir()] == ["dagster.yaml"]
+
+
+@pytest.mark.slow
+def test_an_instance_that_was_used_is_opened_as_it_is(tmp_path):
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        instance.report_runless_asset_event(dg.AssetMaterialization("orders", partition="a"))
+    with dagster_loading.reading_instance(tmp_path) as instance:
+        assert instance.get_materialized_partitions(dg.AssetKey("orders")) == {"a"}
+
+
+def test_a_mapping_tells_which_partitions_are_read_without_a_run():
+    days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-04")
+    as_of = datetime(2024, 2, 1, tzinfo=UTC)
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=0)
+
+    def read(mapping, key, definition):
+        return dagster_internals.mapped_keys(mapping, key, definition, days, as_of=as_of, instance=None)
+
+    assert read(before, "2024-01-03", days) == (("2024-01-02", "2024-01-03"), ())
+    assert read(before, "2024-01-01", days) == (("2024-01-01",), ())
+    earlier = dg.DailyPartitionsDefinition("2023-12-30", end_date="2024-01-04")
+    assert read(before, "2023-12-31", earlier) == ((), ("2023-12-30", "2023-12-31"))
+    assert read(dg.LastPartitionMapping(), None, None) == (("2024-01-03",), ())
+    assert read(dg.SpecificPartitionsPartitionMapping(["2024-01-02"]), None, None) == (("2024-01-02",), ())
