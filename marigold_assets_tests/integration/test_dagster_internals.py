@@ -397,6 +397,6 @@ def test_a_mapping_tells_which_partitions_are_read_without_a_run():
     assert read(before, "2024-01-03", days) == (("2024-01-02", "2024-01-03"), ())
     assert read(before, "2024-01-01", days) == (("2024-01-01",), ())
     earlier = dg.DailyPartitionsDefinition("2023-12-30", end_date="2024-01-04")
-    assert read(before, "2023-12-31", earlier) == ((), ("2023-12-30", "2023-12-31"))
+    assert read(dg.TimeWindowPartitionMapping(), "2023-12-31", earlier) == ((), ("2023-12-31",))
     assert read(dg.LastPartitionMapping(), None, None) == (("2024-01-03",), ())
     assert read(dg.SpecificPartitionsPartitionMapping(["2024-01-02"]), None, None) == (("2024-01-02",), ())
