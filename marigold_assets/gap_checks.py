@@ -79,7 +79,7 @@ def build_gaps_check(
 
 
 def _told(owner: str, found: Gaps, severity: dg.AssetCheckSeverity, *, note: str | None) -> dg.AssetCheckResult:
-    command = fill_of(owner, found.gaps)
+    command = fill_of(owner, found)
     said = described(found)
     rest = "" if note is None else f" Some may have been built by something else: {note}."
     return dg.AssetCheckResult(

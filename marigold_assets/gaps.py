@@ -17,9 +17,11 @@ class Gap:
 
     Attributes:
         keys: The partitions, the oldest first.
+        since: The first interval of these; the first partition, unless there are other dimensions beside time.
     """
 
     keys: tuple[str, ...]
+    since: str
 
     def __str__(self) -> str:
         return self.keys[0] if len(self.keys) == 1 else f"{self.keys[0]} to {self.keys[-1]}"
@@ -35,6 +37,7 @@ class Gaps:
         expected: How many partitions are expected.
         gaps: The gaps; those of one line of partitions together, and there the oldest first.
         earlier: How many partitions before ``since`` were never built.
+        span: The first interval that is missing, and the last; ``None``: none is.
     """
 
     since: str | None
@@ -42,6 +45,7 @@ class Gaps:
     expected: int
     gaps: tuple[Gap, ...]
     earlier: int
+    span: tuple[str, str] | None
 
     @property
     def missing(self) -> int:
@@ -65,18 +69,23 @@ def find_gaps(
     firsts = (next((place for place, key in enumerate(line) if key in built), None) for line in lines)
     first = min((place for place in firsts if place is not None), default=None)
     start = 0 if from_start or first is None else first
-    gaps = [
-        Gap(keys=tuple(keys))
-        for line in lines
-        for exists, keys in groupby(line[start:], key=built.__contains__)
-        if not exists
-    ]
+    gaps: list[Gap] = []
+    missing: set[int] = set()
+    for line in lines:
+        place = start
+        for exists, found in groupby(line[start:], key=built.__contains__):
+            keys = tuple(found)
+            if not exists:
+                gaps.append(Gap(keys=keys, since=intervals[place]))
+                missing |= {place, place + len(keys) - 1}
+            place += len(keys)
     return Gaps(
         since=intervals[start] if intervals else None,
         is_from_start=start == 0 and first != 0,
         expected=sum(len(line) - start for line in lines),
         gaps=tuple(gaps),
         earlier=start * len(lines),
+        span=(intervals[min(missing)], intervals[max(missing)]) if missing else None,
     )
 
 
@@ -92,12 +101,12 @@ def selection_of(owners: Sequence[str]) -> str:
 
 
 def fill_command(selection: str, first: str, last: str, arguments: Sequence[str] = ()) -> str:
-    """The command that builds what is missing, from one partition to another.
+    """The command that builds what is missing, from one interval to another.
 
     Args:
         selection: The assets.
-        first: The first partition.
-        last: The last partition.
+        first: The first interval.
+        last: The last interval.
         arguments: What names their code location.
     """
     return shlex.join(["marigold", "launch", selection, "--from", first, "--to", last, *arguments])
@@ -112,8 +121,6 @@ def described(found: Gaps) -> str:
     return f"{found.missing:,} of {found.expected:,} partitions since {found.since} ({start}) are missing{earlier}"
 
 
-def fill_of(owner: str, gaps: Sequence[Gap], arguments: Sequence[str] = ()) -> str | None:
-    """The command that fills gaps of one asset; ``None`` if there are none."""
-    if not gaps:
-        return None
-    return fill_command(selection_of([owner]), gaps[0].keys[0], gaps[-1].keys[-1], arguments)
+def fill_of(owner: str, found: Gaps, arguments: Sequence[str] = ()) -> str | None:
+    """The command that fills the gaps of one asset; ``None`` if there are none."""
+    return None if found.span is None else fill_command(selection_of([owner]), *found.span, arguments)

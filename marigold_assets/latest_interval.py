@@ -201,7 +201,7 @@ class _Judge:
             why = f"{late}, and {newest} has ended since"
         else:
             return own or dg.SkipReason(f"There is no partition of {key}.")
-        return dg.SkipReason(f"{key} was skipped: {why}. {self._remedy(own or [key])}")
+        return dg.SkipReason(f"{key} was skipped: {why}. {self._remedy(key)}")
 
     def _first_tick(self, after: datetime) -> datetime:
         """The first tick that is not before some time."""
@@ -214,8 +214,8 @@ class _Judge:
         time = self.definition.time_window_dimension.name
         return [str(one) for one in self.definition.get_multipartition_keys_with_dimension_value(time, key)]
 
-    def _remedy(self, keys: Sequence[str]) -> str:
-        return f"To fill it: {fill_command(self.selection, keys[0], keys[-1])}"
+    def _remedy(self, key: str) -> str:
+        return f"To fill it: {fill_command(self.selection, key, key)}"
 
     def not_launched(
         self, keys: Sequence[str], due: datetime, instance: dg.DagsterInstance | None
@@ -228,7 +228,7 @@ class _Judge:
         found = {key: run for key in keys for run in self._launched(key, instance) if _tick_of(run) != due}
         said = ", ".join(f"{key} by run {run.run_id} ({run.status.value.lower()})" for key, run in found.items())
         return [key for key in keys if key not in found], (
-            f"Skipped: this schedule has launched {said} before. {self._remedy(keys)} (if that is wanted)"
+            f"Skipped: this schedule has launched {said} before, and does so once."
         )
 
     def _launched(self, key: str, instance: dg.DagsterInstance | None) -> Iterator[dg.DagsterRun]:

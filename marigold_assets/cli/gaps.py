@@ -11,11 +11,10 @@ from marigold_assets.cli.failing import FOUND
 from marigold_assets.cli.options import location_options, without_collector
 
 if TYPE_CHECKING:
-    import dagster as dg
     from rich.console import Console
 
+    from marigold_assets.backfill.missing import Missing, MissingReport
     from marigold_assets.location import CodeLocation, LocationOptions
-    from marigold_assets.surveying.missing import Missing, MissingReport
 
 
 @click.command()
@@ -72,18 +71,15 @@ def gaps(
 
 
 def _look(selection: str | None, options: LocationOptions, grace: timedelta, *, from_start: bool) -> MissingReport:
-    import dagster as dg
-
+    from marigold_assets.backfill.gathering import live_instance
+    from marigold_assets.backfill.missing import find_missing
     from marigold_assets.location import load
-    from marigold_assets.surveying.gathering import instance_home
-    from marigold_assets.surveying.missing import find_missing
 
     location = load(options, selection)
     by = datetime.now(UTC) - grace
-    if instance_home() is None or not _needs_instance(location):
+    if not _needs_instance(location):
         return find_missing(location, selection, by, from_start=from_start)
-    instance: dg.DagsterInstance
-    with dg.DagsterInstance.get() as instance:
+    with live_instance() as instance:
         return find_missing(location, selection, by, from_start=from_start, instance=instance)
 
 
@@ -125,12 +121,8 @@ def _lines(one: Missing, most: int) -> list[str]:
     from marigold_assets.cli.columns import moment
     from marigold_assets.cli.rendering import shown_range
 
-    expected = one.expected
-    interval_of = {
-        key: interval for line in expected.lines for key, interval in zip(line, expected.intervals, strict=True)
-    }
     return [
-        f"{shown_range(gap.keys)}, missing since {moment(expected.ended(interval_of[gap.keys[0]]))} UTC"
+        f"{shown_range(gap.keys)}, missing since {moment(one.expected.ended(gap.since))} UTC"
         for gap in one.gaps.gaps[:most]
     ]
 

@@ -19,9 +19,10 @@ from marigold_assets import (
     build_gaps_check,
     partitioned_asset,
 )
+from marigold_assets.backfill.missing import find_missing
 from marigold_assets.expected import expected_by
 from marigold_assets.location import CodeLocation
-from marigold_assets.surveying.missing import find_missing
+from marigold_assets.planning.as_json import from_json
 from marigold_assets_tests.integration.cli_project import SHOP, Project, day
 from marigold_assets_tests.integration.conftest import failure_of
 
@@ -100,9 +101,13 @@ def test_gaps_are_listed_as_ranges_with_the_one_command_that_fills_them(shop):
     words = shlex.split(command)
     assert words[:2] == ["marigold", "launch"]
     assert words[3:] == ["--from", day(7), "--to", day(31), "-f", str(path)]
-    selected = CodeLocation.of(dg.Definitions([dg.AssetSpec("daily_sales"), dg.AssetSpec(["shop", "raw_orders"])]))
-    definitions = [one.definition for one in selected.assets.values()]
-    assert len(dg.AssetSelection.from_string(words[2]).resolve(definitions)) == 2
+    project, _ = shop
+    plan = json.loads(project.run("plan", *words[2:], "--json"))
+    planned = {one.owner: [key.key for key in one.keys] for one in from_json(plan).assets}
+    assert planned == {
+        "shop/raw_orders": [day(9), day(31)],
+        "daily_sales": [day(7), *(day(number) for number in range(9, 32))],
+    }
 
 
 def test_without_a_selection_all_assets_in_time_are_looked_at_and_the_others_named(shop):
@@ -163,10 +168,10 @@ def test_nothing_is_written_and_no_instance_is_needed(shop, tmp_path):
     ("selection", "said"),
     [
         ("daily_sale", "perhaps daily_sales is meant"),
-        ("daily_sales or", "is no selection of assets"),
+        ("daily_sales or", "does not understand the selection"),
         ("report", "report: it has no partitions in time"),
         ("foreign", "keeps no ledger"),
-        ('tag:"nothing"', "nothing to look at"),
+        ('tag:"nothing"', "names no asset"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(shop, selection, said):
@@ -248,6 +253,20 @@ def test_the_latest_interval_may_be_missing_until_its_grace_is_over(warehouse):
     assert (late.passed, late.severity) == (False, dg.AssetCheckSeverity.ERROR)
 
 
+def test_assets_of_the_same_intervals_are_filled_together_wherever_each_begins(warehouse):
+    @partitioned_asset(
+        partitions_def=dg.DailyPartitionsDefinition("2024-03-01"), partition_expr="day", code_version="1"
+    )
+    def younger(context: dg.AssetExecutionContext):
+        raise NotImplementedError
+
+    asset = daily()
+    warehouse.materialize(asset, keys=("2024-02-01", "2024-03-30"))
+    location = CodeLocation.of(dg.Definitions([asset, younger], resources={"io_manager": warehouse.io_manager()}))
+    [command] = find_missing(location, None, APRIL).commands()
+    assert shlex.split(command)[3:] == ["--from", "2024-03-01", "--to", "2024-03-31"]
+
+
 def test_an_empty_day_is_not_missing(warehouse):
     @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1", backfill_policy=ONE_RUN)
     def sales(context: dg.AssetExecutionContext):
@@ -325,5 +344,7 @@ def test_gaps_of_another_dimension_are_listed_by_its_lines(warehouse):
     for key in ("2024-03-29|a", "2024-03-31|a", "2024-03-30|b"):
         warehouse.materialize(sales, key=key)
     location = CodeLocation.of(dg.Definitions([sales], resources={"io_manager": warehouse.io_manager()}))
-    [one] = find_missing(location, "sales", APRIL).assets
+    report = find_missing(location, "sales", APRIL)
+    [one] = report.assets
+    assert report.commands() == ["marigold launch sales --from 2024-03-29 --to 2024-03-31"]
     assert [str(gap) for gap in one.gaps.gaps] == ["2024-03-30|a", "2024-03-29|b", "2024-03-31|b"]

@@ -51,7 +51,7 @@ def test_before_the_first_interval_has_ended_nothing_is_missing():
     gaps, ranges = found([], days=[])
     assert ranges == []
     assert described(gaps) == "no interval has ended yet"
-    assert fill_of("sales", gaps.gaps) is None
+    assert fill_of("sales", gaps) is None
 
 
 def test_of_several_lines_each_is_looked_at_from_the_first_interval_that_any_has():
@@ -59,6 +59,7 @@ def test_of_several_lines_each_is_looked_at_from_the_first_interval_that_any_has
     gaps = find_gaps(DAYS[:4], lines, {"2024-01-02|a", "2024-01-04|a", "2024-01-03|b"})
     assert [str(one) for one in gaps.gaps] == ["2024-01-03|a", "2024-01-02|b", "2024-01-04|b"]
     assert (gaps.expected, gaps.missing, gaps.earlier) == (6, 3, 2)
+    assert fill_of("sales", gaps) == "marigold launch sales --from 2024-01-02 --to 2024-01-04"
 
 
 def test_it_is_said_how_many_are_missing_since_when_and_how_many_there_never_were():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import dagster as dg
 
+from marigold_assets.backfill.selecting import select
 from marigold_assets.errors import ConfigurationError, MarigoldError
 from marigold_assets.expected import Expected, expected_by, time_of
 from marigold_assets.gaps import Gaps, fill_command, find_gaps, selection_of
@@ -47,27 +48,38 @@ class MissingReport:
     by: datetime
 
     def commands(self, arguments: Sequence[str] = ()) -> list[str]:
-        """What fills all gaps: one command for all assets of the same partitions, since they may read each other.
+        """What fills all gaps: one command for all assets of the same intervals, since they may read each other.
 
         Args:
             arguments: What names the code location to a command.
-        """
-        return [self._command(together, arguments) for together in self._alike()]
 
-    def _alike(self) -> Iterator[list[Missing]]:
+        Returns:
+            The commands, that of the shortest intervals first: longer ones are mostly made of them.
+        """
+        return [self._command(together, arguments) for together in sorted(self._alike(), key=_length)]
+
+    def _alike(self) -> Iterable[list[Missing]]:
         found: dict[object, list[Missing]] = {}
         for one in self.assets:
             if one.gaps.gaps:
-                found.setdefault(one.asset.partitions_def, []).append(one)
-        yield from found.values()
+                time = one.expected.time
+                found.setdefault((time.cron_schedule, time.timezone, time.fmt), []).append(one)
+        return found.values()
 
     @staticmethod
     def _command(together: Sequence[Missing], arguments: Sequence[str]) -> str:
-        lines = together[0].expected.lines
-        place = {key: (number, way) for way, line in enumerate(lines) for number, key in enumerate(line)}
-        keys = [key for one in together for gap in one.gaps.gaps for key in (gap.keys[0], gap.keys[-1])]
+        ends = [(one.expected.time, end) for one in together for end in one.gaps.span or ()]
+        starts = {interval: time.time_window_for_partition_key(interval).start for time, interval in ends}
         selection = selection_of([one.asset.owner for one in together])
-        return fill_command(selection, min(keys, key=place.__getitem__), max(keys, key=place.__getitem__), arguments)
+        return fill_command(
+            selection, min(starts, key=starts.__getitem__), max(starts, key=starts.__getitem__), arguments
+        )
+
+
+def _length(together: Sequence[Missing]) -> timedelta:
+    expected = together[0].expected
+    window = expected.time.time_window_for_partition_key(expected.intervals[0])
+    return window.end - window.start
 
 
 def find_missing(
@@ -94,7 +106,7 @@ def find_missing(
     """
     found: list[Missing] = []
     others: dict[str, str] = {}
-    for asset in _selected(location, selection):
+    for asset in location.assets.values() if selection is None else select(location, selection).assets:
         definition = asset.partitions_def
         if definition is None or time_of(definition) is None:
             others[asset.owner] = "it has no partitions in time"
@@ -111,25 +123,6 @@ def find_missing(
             remedy="select assets with daily, hourly, weekly or monthly partitions that this package stores",
         )
     return MissingReport(assets=found, not_looked_at=others, by=by)
-
-
-def _selected(location: CodeLocation, selection: str | None) -> list[LocatedAsset]:
-    if selection is None:
-        return list(location.assets.values())
-    if selection in location.assets:
-        return [location.assets[selection]]
-    definitions = list(dict.fromkeys(one.definition for one in location.assets.values()))
-    try:
-        keys = dg.AssetSelection.from_string(selection).resolve(definitions)
-    except dg.DagsterInvalidSubsetError:
-        return [location.asset(selection.strip("+*"))]  # which knows what may be meant
-    except dg.DagsterError as error:
-        raise ConfigurationError(
-            f"{selection!r} is no selection of assets",
-            remedy='write it as Dagster does, such as raw_orders+, or key:"a" or key:"b"',
-            detail=str(error),
-        ) from error
-    return [one for one in location.assets.values() if one.key in keys]
 
 
 def _not_ours(asset: LocatedAsset) -> str | None:
