@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from marigold_assets.one_key import PartitionContext
     from marigold_assets.recipe import BuildConfig, EarlyCutOff
     from marigold_assets.resource import FencedPartitionResource
+    from marigold_assets.sentinel import build_sentinel_job
 
 __version__ = version("marigold-assets")
 
@@ -70,6 +71,7 @@ __all__ = [
     "UnsupportedTypeError",
     "build_gaps_check",
     "build_latest_interval_schedule",
+    "build_sentinel_job",
     "build_uniform_version_check",
     "latest_interval_condition",
     "partitioned_asset",
@@ -104,6 +106,7 @@ _HOMES = {
     "UnsupportedTypeError": "errors",
     "build_gaps_check": "gap_checks",
     "build_latest_interval_schedule": "latest_interval",
+    "build_sentinel_job": "sentinel",
     "build_uniform_version_check": "checks",
     "latest_interval_condition": "latest_interval",
     "partitioned_asset": "asset",

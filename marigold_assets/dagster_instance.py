@@ -174,6 +174,13 @@ mutation($backfillParams: LaunchBackfillParams!) { launchPartitionBackfill(backf
   ... on Error { message }
 } }
 """
+_LAUNCH_RUN = """
+mutation($executionParams: ExecutionParams!) { launchRun(executionParams: $executionParams) {
+  __typename
+  ... on LaunchRunSuccess { run { runId } }
+  ... on Error { message }
+} }
+"""
 TITLE_LENGTH: Final = 100
 _BARRED_IN_TITLES: Final = '%*"'
 _SERVER_LIVES_SECONDS = 60  # after the last word from here, should this process die
@@ -212,6 +219,28 @@ def launcher(
         ConfigurationError: The code location does not load in a server, or, when something is launched, Dagster
             refuses that.
     """
+    with api(
+        instance,
+        python_file=python_file,
+        module_name=module_name,
+        attribute=attribute,
+        working_directory=working_directory,
+        workspace=workspace,
+    ) as found:
+        yield found.launch_backfill
+
+
+@contextmanager
+def api(
+    instance: dg.DagsterInstance,
+    *,
+    python_file: str | None = None,
+    module_name: str | None = None,
+    attribute: str | None = None,
+    working_directory: str | None = None,
+    workspace: Sequence[str] = (),
+) -> Iterator[Api]:
+    """The API of the user interface on a code server of its own; arguments and errors as of :func:`launcher`."""
     from dagster._core.remote_representation.grpc_server_registry import GrpcServerRegistry  # noqa: PLC0415 - see above
     from dagster._core.workspace.context import WorkspaceProcessContext  # noqa: PLC0415
     from dagster._grpc.constants import GrpcServerCommand  # noqa: PLC0415
@@ -233,17 +262,41 @@ def launcher(
             request = process.create_request_context()
             _refuse_errors(request)
 
-            def launch(params: Mapping[str, Any]) -> str:
-                given = {"backfillParams": dict(params)}
-                result = asyncio.run(schema.execute_async(_LAUNCH, context_value=request, variable_values=given))
-                if result.errors:
-                    raise _refused(str(result.errors[0].message))
-                answer = result.data["launchPartitionBackfill"]
-                if answer["__typename"] != "LaunchBackfillSuccess":
-                    raise _refused(str(answer.get("message") or answer["__typename"]))
-                return str(answer["backfillId"])
+            yield Api(schema, request)
 
-            yield launch
+
+class Api:
+    """The API of the user interface, with the code locations that it knows."""
+
+    def __init__(self, schema: Any, request: Any) -> None:
+        self._schema, self._request = schema, request
+
+    def launch_backfill(self, params: Mapping[str, Any]) -> str:
+        """Launch a backfill, and return its id."""
+        answer = self._ask(_LAUNCH, {"backfillParams": dict(params)})
+        return str(answer["backfillId"])
+
+    def launch_run(self, params: Mapping[str, Any]) -> str:
+        """Launch a run of some GraphQL ``ExecutionParams``, and return its id."""
+        answer = self._ask(_LAUNCH_RUN, {"executionParams": dict(params)})
+        return str(answer["run"]["runId"])
+
+    def place_of_job(self, name: str) -> tuple[str, str] | None:
+        """Code location and repository of a job; ``None``: there is none of this name."""
+        for location in self._request.code_locations:
+            for repository in location.get_repositories().values():
+                if repository.has_job(name):
+                    return str(location.name), str(repository.name)
+        return None
+
+    def _ask(self, query: str, variables: Mapping[str, Any]) -> Any:
+        result = asyncio.run(self._schema.execute_async(query, context_value=self._request, variable_values=variables))
+        if result.errors:
+            raise _refused(str(result.errors[0].message))
+        [answer] = result.data.values()
+        if not str(answer["__typename"]).endswith("Success"):
+            raise _refused(str(answer.get("message") or answer["__typename"]))
+        return answer
 
 
 def _refuse_errors(request: Any) -> None:

@@ -47,6 +47,7 @@ class _Marigold(LazyGroup):
         "explain": ("marigold_assets.cli.explain:explain", "Why each partition is in a plan, or is not."),
         "status": ("marigold_assets.cli.status:status", "How far a backfill has come, and how long it still takes."),
         "cancel": ("marigold_assets.cli.cancel:cancel", "Cancel a backfill; what is built stays, and is whole."),
+        "doctor": ("marigold_assets.cli.doctor:doctor", "Whether the instance is really bounded."),
         "versions": ("marigold_assets.cli.versions:versions", "Which code built which partition; accept, lock, prove."),
         "gaps": ("marigold_assets.cli.gaps:gaps", "Which intervals nobody has built, and what fills them."),
         "purity": ("marigold_assets.cli.purity:purity", "Whether an asset depends on nothing but its partition."),

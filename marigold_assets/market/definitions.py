@@ -8,7 +8,7 @@ from typing import Final
 
 import dagster as dg
 
-from marigold_assets import FencedPartitionIOManager, build_gaps_check, build_uniform_version_check
+from marigold_assets import FencedPartitionIOManager, build_gaps_check, build_sentinel_job, build_uniform_version_check
 from marigold_assets.market.assets import customer_tiers, daily_sales, raw_orders, revenue_report, sales_to_date
 from marigold_assets.market.checks import (
     few_orders_are_delivered_twice,
@@ -51,6 +51,7 @@ GAPS: Final = build_gaps_check(asset=daily_sales, grace=GRACE)
 defs = dg.Definitions(
     assets=ASSETS,
     asset_checks=[*CHECKS, GAPS],
+    jobs=[build_sentinel_job()],
     schedules=[nightly],
     resources={"io_manager": MarketIOManager(database=str(WAREHOUSE), schema="market", max_backfill_writers=2)},
     # The steps are tiny: a process for each would take longer than the work.

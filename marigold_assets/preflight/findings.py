@@ -82,20 +82,23 @@ def examine_instance(settings: InstanceSettings) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _ok(code: str, message: str) -> Finding:
+def ok(code: str, message: str) -> Finding:
+    """Something that is well."""
     return Finding(code=code, level=Level.OK, message=message)
 
 
-def _error(code: str, message: str, remedy: str, lines: str = "") -> Finding:
+def error(code: str, message: str, remedy: str, lines: str = "") -> Finding:
+    """Something that nobody should rely on."""
     return Finding(code=code, level=Level.ERROR, message=message, remedy=remedy, lines=lines)
 
 
-def _warning(code: str, message: str, remedy: str, lines: str = "") -> Finding:
+def warning(code: str, message: str, remedy: str, lines: str = "") -> Finding:
+    """Something that may be meant so, and should be known."""
     return Finding(code=code, level=Level.WARNING, message=message, remedy=remedy, lines=lines)
 
 
 def _unreadable(what: str) -> Finding:
-    return _error(
+    return error(
         "unreadable",
         f"It is not known how this is set, so that nothing can be relied on: {what}",
         "correct dagster.yaml until 'dagster instance info' shows it",
@@ -107,7 +110,7 @@ def _unreadable(what: str) -> Finding:
 
 def _bounds(settings: InstanceSettings) -> Iterator[Finding]:
     if not settings.is_queued:
-        yield _error(
+        yield error(
             "queue",
             "Runs start at once, without a queue: no limit of Dagster holds, and a backfill starts all of its runs",
             "remove run_coordinator from dagster.yaml: Dagster then has a queue; restart the daemon",
@@ -116,14 +119,14 @@ def _bounds(settings: InstanceSettings) -> Iterator[Finding]:
         return
     total = settings.max_concurrent_runs
     if total == 0:
-        yield _error(
+        yield error(
             "queue",
             "max_concurrent_runs is 0, so that no run ever leaves the queue",
             _RESTART,
             _limit_lines(settings),
         )
         return
-    yield _ok("queue", f"Runs wait in a queue, of which {'all' if total is None else f'at most {total}'} run at once")
+    yield ok("queue", f"Runs wait in a queue, of which {'all' if total is None else f'at most {total}'} run at once")
     yield _backfill_limit(settings)
     yield _free_slots(settings)
 
@@ -143,22 +146,22 @@ def _backfill_limit(settings: InstanceSettings) -> Finding:
             what = f"The limits on tag {BACKFILL} hold for single backfills: the next one has none"
         else:
             what = f"No limit on tag {BACKFILL} is set: backfills take every slot that there is"
-        return _error(code, what, _RESTART, _limit_lines(settings))
+        return error(code, what, _RESTART, _limit_lines(settings))
     if limit <= 0:
-        return _error(
+        return error(
             code,
             f"The limit on tag {BACKFILL} is {limit}, so that no run of a backfill ever leaves the queue",
             _RESTART,
             _limit_lines(settings),
         )
-    return _ok(code, f"At most {limit} runs of backfills run at once, all backfills together")
+    return ok(code, f"At most {limit} runs of backfills run at once, all backfills together")
 
 
 def _free_slots(settings: InstanceSettings) -> Finding:
     code = "free-slots"
     total = settings.max_concurrent_runs
     if total is None:
-        return _warning(
+        return warning(
             code,
             "max_concurrent_runs is -1: production always finds a free slot, and nothing bounds a flood of it",
             _RESTART,
@@ -166,20 +169,20 @@ def _free_slots(settings: InstanceSettings) -> Finding:
         )
     taken = settings.limit_on(BACKFILL)
     if taken is None:
-        return _error(
+        return error(
             code, f"Backfills may take all {total} slots, and production none", _RESTART, _limit_lines(settings)
         )
     ranges = settings.limit_on(RANGE)
     both = taken + (ranges or 0)
     if both >= total:
         beside = "" if ranges is None else f", and ranges launched beside them {ranges} more"
-        return _error(
+        return error(
             code,
             f"Backfills may take {taken} of {total} slots{beside}: that leaves none for production",
             _RESTART,
             _limit_lines(settings),
         )
-    return _ok(code, f"{total - both} of {total} slots are always free for production")
+    return ok(code, f"{total - both} of {total} slots are always free for production")
 
 
 def _limit_lines(settings: InstanceSettings) -> str:
@@ -210,10 +213,10 @@ def _limit_lines(settings: InstanceSettings) -> str:
 def _ranges(settings: InstanceSettings) -> Finding:
     code = "range-limit"
     if not settings.is_queued:
-        return _error(code, "Ranges of partitions are not bounded either: there is no queue", "see above")
+        return error(code, "Ranges of partitions are not bounded either: there is no queue", "see above")
     limit = settings.limit_on(RANGE)
     if limit is None:
-        return _error(
+        return error(
             code,
             f"No limit on tag {RANGE} is set: a range that is executed again after its backfill has ended counts as"
             " production",
@@ -221,7 +224,7 @@ def _ranges(settings: InstanceSettings) -> Finding:
             _limit_lines(settings),
         )
     if limit <= 0:
-        return _error(
+        return error(
             code,
             f"The limit on tag {RANGE} is {limit}, so that no range of partitions ever leaves the queue",
             _RESTART,
@@ -229,7 +232,7 @@ def _ranges(settings: InstanceSettings) -> Finding:
         )
     slots = backfill_slots(settings)
     narrow = "" if slots is None or slots <= limit else f", also those of a backfill, which otherwise has {slots}"
-    return _ok(code, f"At most {limit} runs of a range of partitions run at once{narrow}")
+    return ok(code, f"At most {limit} runs of a range of partitions run at once{narrow}")
 
 
 # --- the rest --------------------------------------------------------------------------------------------------------
@@ -238,7 +241,7 @@ def _ranges(settings: InstanceSettings) -> Finding:
 def _pools(settings: InstanceSettings) -> Iterator[Finding]:
     code = "pools"
     if settings.pool_default_limit is not None and settings.pool_granularity == "run":
-        yield _warning(
+        yield warning(
             code,
             f"pools.default_limit is {settings.pool_default_limit} with granularity 'run': a pool that nobody has set"
             " bounds nothing when it is used for the first time, since Dagster makes it only then",
@@ -247,7 +250,7 @@ def _pools(settings: InstanceSettings) -> Iterator[Finding]:
     slots = backfill_slots(settings)
     for pool in settings.pools:
         if slots is None or pool.limit <= slots:
-            yield _warning(
+            yield warning(
                 code,
                 f"Pool {pool.name!r} takes {pool.limit}, and backfills may run"
                 f" {'any number' if slots is None else slots} at once: where they share it, production waits for them",
@@ -255,7 +258,7 @@ def _pools(settings: InstanceSettings) -> Iterator[Finding]:
                 f" backfills can: dagster instance concurrency set {pool.name} {(slots or pool.limit) + 1}",
             )
     if not settings.pools and settings.pool_default_limit is None:
-        yield _ok(code, "No pools: production never waits for a place that a backfill has")
+        yield ok(code, "No pools: production never waits for a place that a backfill has")
 
 
 def _monitoring(settings: InstanceSettings) -> Iterator[Finding]:
@@ -265,7 +268,7 @@ def _monitoring(settings: InstanceSettings) -> Iterator[Finding]:
         "  max_runtime_seconds: 7200"
     )
     if not settings.monitoring:
-        yield _error(
+        yield error(
             code,
             "Run monitoring is off: a run whose worker has died with its code server keeps its slot for ever",
             _RESTART,
@@ -280,16 +283,16 @@ def _monitoring(settings: InstanceSettings) -> Iterator[Finding]:
         doing = name.partition("_")[0]
         if seconds <= 0:
             what = "at once, whatever it does"
-        yield _error(code, f"{name} is {seconds:,}: a run that does not {doing} is given up {what}", _RESTART, lines)
+        yield error(code, f"{name} is {seconds:,}: a run that does not {doing} is given up {what}", _RESTART, lines)
     if settings.max_runtime_seconds <= 0:
-        yield _warning(
+        yield warning(
             code,
             "max_runtime_seconds is not set: a run whose machine was restarted keeps its slot until somebody ends it",
             _RESTART,
             lines,
         )
     elif not bad:
-        yield _ok(
+        yield ok(
             code,
             f"Runs that do not start within {settings.start_timeout_seconds} s, do not stop within"
             f" {settings.cancel_timeout_seconds} s or take longer than {settings.max_runtime_seconds:,} s give their"
@@ -301,53 +304,53 @@ def _retries(settings: InstanceSettings) -> Finding:
     code = "retries"
     lines = "run_retries:\n  enabled: true\n  max_retries: 3\n  retry_on_asset_or_op_failure: false"
     if not settings.retries:
-        return _warning(
+        return warning(
             code,
             "Run retries are off: a run whose worker died stays failed, and its partitions missing",
             _RESTART,
             lines,
         )
     if settings.retries_failures:
-        return _error(
+        return error(
             code,
             "Runs that failed on their own account are retried: bad data is as bad the second time, and each retry"
             " claims its partitions anew and fences out whoever has them meanwhile",
             _RESTART,
             lines,
         )
-    return _ok(code, f"Only runs whose worker died are retried, at most {settings.max_retries} times")
+    return ok(code, f"Only runs whose worker died are retried, at most {settings.max_retries} times")
 
 
 def _catch_up(settings: InstanceSettings) -> Finding:
     code = "catch-up"
     most = settings.max_catchup_runs
     if most is None:
-        return _warning(
+        return warning(
             code,
             "The scheduler is not Dagster's own: how many missed ticks it catches up with is not known",
             "remove scheduler from dagster.yaml, or find out",
         )
     if most == 0:
-        return _error(
+        return error(
             code,
             "max_catchup_runs is 0, which Dagster takes for all: schedules of partitions replay every missed tick",
             "remove it from the scheduler's config in dagster.yaml (the default is 5), and restart the daemon",
         )
-    return _ok(code, f"A schedule of partitions catches up with at most {most} missed ticks")
+    return ok(code, f"A schedule of partitions catches up with at most {most} missed ticks")
 
 
 def _storage(settings: InstanceSettings) -> Finding:
     code = "storage"
     if settings.is_ephemeral:
-        return _error(
+        return error(
             code,
             "The instance is a temporary one: results would be lost, and no daemon sees its runs",
             "set DAGSTER_HOME to the folder of the instance",
         )
     if settings.storage == "sqlite":
-        return _ok(
+        return ok(
             code,
             f"The history is kept in SQLite, in {settings.home}: right for one machine, and wrong for a folder that"
             " several share",
         )
-    return _ok(code, f"The history is kept in {settings.storage}")
+    return ok(code, f"The history is kept in {settings.storage}")
