@@ -38,6 +38,7 @@ SUITES_ON_OLDEST = ("contract", "unit", "property", "integration", "market")
 # compares or reads rows stays in both.
 ONCE = (
     "integration/test_cli_accept.py",
+    "integration/test_cli_doctor.py",
     "integration/test_cli_location.py",
     "integration/test_cli_plan.py",
     "integration/test_cli_prove.py",

@@ -65,7 +65,12 @@ def _locks(place: Place) -> Iterator[Finding]:
             f"Database {place.name} is a relative path, which means another file in every working directory",
             "set an absolute path",
         )
-    if not os.path.isdir(place.folder):  # noqa: PTH112 - pathlib's own raises where it is not allowed to look
+    try:
+        place.folder.stat()
+    except PermissionError:
+        yield error(code, f"Database {place.name}: this user may not look into its folder", "grant access to it")
+        return
+    except (OSError, ValueError):
         yield warning(
             code,
             f"Database {place.name}: its folder does not exist, so that nothing can be said of it",

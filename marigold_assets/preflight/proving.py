@@ -21,6 +21,7 @@ _ENDED: Final = frozenset({dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAIL
 _MORE_THAN_FIT: Final = 2
 _POLL_SECONDS: Final = 0.25
 _CLEAN_UP_SECONDS: Final = 60.0
+_LOOKS: Final = 4
 _SEEN: Final = {DONE_TAG: "yes"}
 
 
@@ -135,28 +136,35 @@ class _Watch:
         )
 
     def clean_up(self) -> None:
-        """End whatever has not ended, as far as that is possible within some time."""
+        """End whatever has not ended, as far as that is possible within some time.
+
+        Sentinels end by themselves when they are told. To be interrupted while it starts, a run takes minutes to end.
+        """
         if self._backfill is None:
             return
         deadline = time.monotonic() + _CLEAN_UP_SECONDS
-        told = False
-        while self._is_unfinished() and time.monotonic() < deadline:
+        told, clean = False, 0
+        while clean < _LOOKS and time.monotonic() < deadline:
+            clean = 0 if self._is_unfinished() else clean + 1
+            if clean and not told:
+                return
             if not told:
                 told = True
                 self.say("Ending what was launched.")
-            dagster_instance.ask_to_cancel(self.instance, self._backfill)
+            if len(self._runs()) < self._count:
+                dagster_instance.ask_to_cancel(self.instance, self._backfill)
             for run in self._left():
                 with suppress(Exception):  # it may end by itself meanwhile; then there is nothing to end
                     self.instance.add_run_tags(run.run_id, _SEEN)
-                    if run.status is not dg.DagsterRunStatus.CANCELING:
+                    if run.status is dg.DagsterRunStatus.QUEUED:
                         dagster_instance.end_run(self.instance, run.run_id)
             time.sleep(_POLL_SECONDS * 4)
 
     def _is_unfinished(self) -> bool:
-        """Whether runs are left, or may still be launched."""
+        """Whether runs are left, or will be launched. The daemon may forget that it was asked not to, once."""
         found = dagster_instance.backfill(self.instance, str(self._backfill))
-        may_launch = found is not None and found.is_active and len(self._runs()) < self._count
-        return may_launch or bool(self._left())
+        will_launch = found is not None and found.status == "REQUESTED" and len(self._runs()) < self._count
+        return will_launch or bool(self._left())
 
     def _left(self) -> list[dg.DagsterRun]:
         production = [] if self._production is None else [self.instance.get_run_by_id(self._production)]

@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.daemon, pytest.mark.timeout(600)]
 PROJECT = Path(__file__).parents[2]
 SETTINGS = (PROJECT / "dagster.yaml").read_text(encoding="utf-8")
 LIMIT = "      - key: dagster/backfill\n        limit: 2\n"
-ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED}
 
 
 @pytest.fixture
@@ -38,8 +37,8 @@ def prove(rig, monkeypatch):
     def prove(*arguments, code=0):
         ran = CliRunner(env=rig.variables).invoke(main, [*command, *arguments], catch_exceptions=False)
         assert ran.exit_code == code, ran.output
-        assert {run.status for run in rig.instance.get_runs()} <= ENDED
-        return json.loads(ran.stdout)["proof"] if code < 2 else ran.stderr
+        assert {run.status for run in rig.instance.get_runs()} == {dg.DagsterRunStatus.SUCCESS}
+        return json.loads(ran.stdout)["proof"]
 
     return prove
 
@@ -57,7 +56,3 @@ def test_a_bound_is_proven_and_one_that_the_daemon_does_not_know_is_found_out(ri
     (rig.home / "dagster.yaml").write_text(SETTINGS.replace(LIMIT, LIMIT.replace("2", "1")), encoding="utf-8")
     found = prove(code=1)
     assert (found["limit"], found["peak"], found["holds"]) == (1, 2, False)
-
-    said = prove("--timeout", "1", code=2)
-    assert "nothing is proven" in said.lower()
-    assert len(rig.instance.get_runs()) in {4 + 1 + 3 + 1, 4 + 1 + 3 + 1 + 3}

@@ -1,0 +1,255 @@
+"""``marigold doctor``: what it finds, how it says so, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import textwrap
+import time
+from itertools import count
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+from dagster._daemon.types import DaemonHeartbeat
+
+from marigold_assets import FencedPartitionIOManager, build_sentinel_job
+from marigold_assets.cli.main import main
+from marigold_assets.preflight.location_findings import examine_location
+from marigold_assets.preflight.places import Place, Premises, network_file_system
+from marigold_assets.preflight.settings import InstanceSettings
+from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG
+from marigold_assets.testing import ForkServer
+
+PROJECT = Path(__file__).parents[2]
+CHILDREN = Path(__file__).with_name("doctor_children.py")
+LOCATION = """
+import dagster as dg
+from marigold_assets import FencedPartitionIOManager, build_sentinel_job
+
+DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+
+@dg.asset(partitions_def=DAYS, metadata={{"partition_expr": "d"}}{pool})
+def orders(): ...
+
+@dg.asset(partitions_def=DAYS, io_manager_key="other")
+def files(): ...
+
+defs = dg.Definitions(
+    assets=[orders, files],
+    jobs=[build_sentinel_job()],
+    resources={{"io_manager": FencedPartitionIOManager(database={database}{settings}), "other": dg.mem_io_manager}},
+)
+"""
+
+
+@pytest.fixture
+def doctor(tmp_path, monkeypatch):
+    """Runs the command in a folder of its own; gives what it prints."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    shutil.copy(PROJECT / "dagster.yaml", tmp_path / "home")
+
+    def run(*arguments, code=0, home=True):
+        env = {"DAGSTER_HOME": str(tmp_path / "home") if home else None, "COLUMNS": None}
+        ran = CliRunner(env=env).invoke(main, ["doctor", *arguments], catch_exceptions=False)
+        assert ran.exit_code == code, ran.output
+        return ran.stderr if code == 2 else ran.stdout
+
+    return run
+
+
+@pytest.fixture
+def located(tmp_path):
+    """Writes a code location; gives the arguments that name it."""
+    numbers = count()
+
+    def write(settings="", *, pool="", database=None):
+        path = tmp_path / f"location_{tmp_path.name}_{next(numbers)}.py"  # a process imports a file once
+        text = LOCATION.format(settings=settings, pool=pool, database=database or repr(str(tmp_path / "shop.duckdb")))
+        path.write_text(textwrap.dedent(text))
+        return "-f", str(path)
+
+    return write
+
+
+def _rewrite(tmp_path, *, without="", extra=""):
+    file = tmp_path / "home" / "dagster.yaml"
+    text = file.read_text()
+    assert without in text
+    file.write_text(text.replace(without, "") + extra)
+
+
+def _of(found, code):
+    return [(one["level"], one["message"]) for one in json.loads(found)["findings"] if one["code"] == code]
+
+
+def test_the_settings_of_the_project_are_bounded_and_it_says_what_was_looked_at(doctor, located):
+    found = json.loads(doctor(*located(), "--json"))
+    assert (found["is_well"], found["is_bounded"], found["backfill_slots"], found["proof"]) == (True, True, 2, None)
+    codes = {one["code"] for one in found["findings"]}
+    assert codes == {
+        "queue", "backfill-limit", "free-slots", "range-limit", "pools", "run-monitoring", "retries", "catch-up",
+        "storage", "daemon", "admission", "lock-files",
+    }  # fmt: skip
+    # The one thing that is not as it should be: nobody has started a daemon; and an asset is stored elsewhere.
+    odd = {(one["code"], one["level"]) for one in found["findings"]} - {(code, "ok") for code in codes}
+    assert odd == {("daemon", "warning"), ("admission", "warning")}
+    doctor(*located(), "--strict", code=1)
+
+
+def test_people_read_what_is_wrong_and_the_lines_that_mend_it(doctor, tmp_path):
+    _rewrite(tmp_path, without="      - key: dagster/backfill\n        limit: 2\n")
+    said = doctor("--instance-only", code=1)
+    assert "ERROR   backfill-limit  No limit on tag dagster/backfill is set" in said
+    assert "Remedy: set this in dagster.yaml and restart the daemon" in said
+    assert said.count("tag_concurrency_limits:") == 1
+    assert "Not well: 2 errors, 1 warning." in said
+    assert not json.loads(doctor("--instance-only", "--json", code=1))["is_bounded"]
+
+
+def test_what_cannot_be_looked_at_is_no_clean_bill(doctor, tmp_path, located):
+    assert "DAGSTER_HOME" in doctor(home=False, code=2)
+    assert _of(doctor("-f", "nowhere.py", "--json", code=1), "location")[0][0] == "error"
+    (tmp_path / "home" / "dagster.yaml").write_text("run_coordinator: {module: dagster, class: Nothing}")
+    found = doctor("--instance-only", "--json", code=1)
+    assert [level for level, _ in _of(found, "unreadable")] == ["error", "error"]
+    (tmp_path / "home" / "dagster.yaml").write_text("concurrency: {runs: {max_concurrent_runs: many}}")
+    said = doctor("--instance-only", code=2)
+    assert "max_concurrent_runs" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_how_many_may_write_is_set_beside_what_the_instance_starts(doctor, located):
+    [bound, *_] = _of(doctor(*located(), "--json"), "admission")
+    assert bound[0] == "ok"
+    assert "at most 4 runs of backfills write at once" in bound[1]
+    [few, *_] = _of(doctor(*located(", max_backfill_writers=1"), "--json"), "admission")
+    assert few[0] == "warning"
+    assert "admits 1 writers, and the instance starts 2" in few[1]
+    [none, *_] = _of(doctor(*located(", max_backfill_writers=None"), "--json"), "admission")
+    assert none[0] == "warning"
+    assert "no max_backfill_writers" in none[1]
+    late = _of(doctor(*located(", admission_timeout_seconds=9000"), "--json"), "admission")
+    assert any("may wait 9,000 s for its turn, and is ended after 7,200 s" in message for _, message in late)
+
+
+@pytest.mark.slow
+def test_pools_of_the_code_that_bound_nothing_or_production(doctor, located, tmp_path):
+    assert "no limit" in _of(doctor(*located(pool=', pool="warehouse"'), "--json"), "pools")[-1][1]
+    _rewrite(tmp_path, without="concurrency:\n", extra="")
+    text = (tmp_path / "home" / "dagster.yaml").read_text()
+    pools = "concurrency:\n  pools: {default_limit: 1, granularity: run}\n  runs:\n"
+    (tmp_path / "home" / "dagster.yaml").write_text(text.replace("  runs:\n", pools, 1))
+    found = _of(doctor(*located(pool=', pool="warehouse"'), "--json"), "pools")
+    assert [level for level, _ in found] == ["warning", "warning"]
+    assert "used for the first time" in found[0][1]
+    assert "production waits" in found[1][1]
+
+
+def test_a_secret_path_is_told_to_nobody(doctor, located, tmp_path, monkeypatch):
+    monkeypatch.setenv("MARIGOLD_TEST_DATABASE", str(tmp_path / "SECRET123.duckdb"))
+    arguments = located(database='dg.EnvVar("MARIGOLD_TEST_DATABASE")')
+    said = doctor(*arguments) + doctor(*arguments, "--json")
+    assert "SECRET123" not in said
+    assert "$MARIGOLD_TEST_DATABASE" in said
+
+
+def test_nothing_is_written_beside_the_database(doctor, located, tmp_path):
+    doctor(*located())
+    assert not list(tmp_path.glob("shop.duckdb*"))
+
+
+# --- where the locks are ---------------------------------------------------------------------------------------------
+
+
+def _place(folder, **given):
+    settings = {"writers": frozenset({2}), "waits_seconds": 3600.0, "follows_working_directory": False}
+    path = folder / "shop.duckdb.lock"
+    return Place(name="shop", folder=folder, lock_path=path, owners=("orders",), **{**settings, **given})
+
+
+def _findings(*places):
+    found = examine_location(Premises(places=places, elsewhere=(), pools={}), InstanceSettings())
+    return [(one.code, one.level.value) for one in found if one.code == "lock-files"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shared"),
+    [("ext4", None), ("tmpfs", None), ("nfs4", "nfs4"), ("cifs", "cifs"), ("fuse.sshfs", "fuse.sshfs"), ("xfs", None)],
+)
+def test_locks_on_shared_file_systems_are_found_out(tmp_path, kind, shared):
+    mounts = tmp_path / "mounts"
+    at = str(tmp_path / "with space").replace(" ", "\\040")
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/b {at} {kind} rw 0 0\nnone {at}/other nfs rw 0 0\n")
+    assert network_file_system(tmp_path / "with space" / "deep", mounts) == shared
+    assert network_file_system(tmp_path / "elsewhere", mounts) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
+def test_this_machine_has_locks_to_rely_on(tmp_path):
+    assert _findings(_place(tmp_path)) == [("lock-files", "ok")]
+
+
+def test_paths_that_are_no_place(tmp_path):
+    assert _findings(_place(tmp_path / "missing")) == [("lock-files", "warning")]
+    found = _findings(_place(tmp_path, follows_working_directory=True))
+    assert found[0] == ("lock-files", "warning")
+
+
+@pytest.mark.slow
+def test_files_and_folders_that_are_closed_to_this_user_are_an_error(tmp_path):
+    with tempfile.TemporaryDirectory() as folder, ForkServer(CHILDREN) as others:
+        Path(folder).chmod(0o777)
+        locked = Path(folder, "shop.duckdb.lock.slots")
+
+        def look(folder):
+            outcome = others.call("look_without_rights", folder=str(folder))
+            assert outcome.error is None, outcome.trace
+            return outcome.value
+
+        assert look(folder) == ["ok"]
+        locked.touch()
+        locked.chmod(0o644)
+        assert look(folder) == ["error"]
+        locked.unlink()
+        Path(folder).chmod(0o755)
+        assert look(folder) == ["error"]
+        Path(folder).chmod(0o700)
+        assert look(folder) == ["error"]
+
+
+# --- proving ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_proven_without_a_daemon_or_a_bound(doctor, located, tmp_path):
+    assert "No daemon" in doctor(*located(), "--prove", "--yes", code=2)
+    _rewrite(tmp_path, without="      - key: dagster/backfill\n        limit: 2\n")
+    assert "Nothing was launched to prove a bound: there is none." in doctor(*located(), "--prove", "--yes", code=1)
+
+
+@pytest.mark.slow
+def test_a_proof_that_takes_too_long_proves_nothing_and_leaves_nothing_behind(doctor, located, tmp_path):
+    arguments = located()
+    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:
+        for daemon in ("BACKFILL", "QUEUED_RUN_COORDINATOR"):  # one that says so, and then works no more
+            instance.add_daemon_heartbeat(DaemonHeartbeat(time.time(), daemon, "test", []))
+        said = doctor(*arguments, "--prove", "--yes", "--timeout", "1", code=2)
+        [backfill] = instance.get_backfills()
+        assert instance.get_runs() == []
+    assert "Nothing is proven" in said
+    assert backfill.status.value == "CANCELING"
+    assert backfill.title == "marigold doctor: sentinels that do nothing"
+
+
+def test_a_sentinel_needs_nothing_of_the_definitions_that_it_stands_in():
+    # Were the IO manager set up, it would not find its folder.
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = dg.Definitions(
+            jobs=[build_sentinel_job()], resources={"io_manager": FencedPartitionIOManager(database="/nowhere/x")}
+        ).resolve_job_def(DEFAULT_NAME)
+        assert job.execute_in_process(instance=instance, partition_key="01", tags={DONE_TAG: "yes"}).success
