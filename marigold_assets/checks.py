@@ -103,7 +103,6 @@ def _judged(
         code=Code(version=spec.code_version, fingerprint=fingerprint),
         changes=partitions.column_changes(spec.metadata, where),
         impure=partitions.impure_columns(spec.metadata, where).keys(),
-        takes_ranges=partitions.takes_ranges(asset.backfill_policy),
         keys=lambda: keys,
     )
     _refuse_unknown_columns(columns, heads, where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -378,7 +379,7 @@ def missing_past(source: Source, missing: Sequence[str | None], where: Where) ->
         f"its past is missing from partition {first!r} on, and a chain is built in order",
         remedy=f"build {first!r} to {where.get('partition')!r} together: from the asset's own page (Materialize), which"
         " keeps the order also where a job's page starts several runs at once, or by"
-        f" 'dagster asset materialize --select {source.owner} --partition-range {first}...{where.get('partition')}'",
+        f" {shlex.join(['marigold', 'launch', source.owner, '--from', first, '--to', str(where.get('partition'))])}",
         **where,
     )
 

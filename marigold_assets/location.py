@@ -76,11 +76,6 @@ class LocatedAsset:
         return [str(key) for key in definition.get_partition_keys(dynamic_partitions_store=instance)]
 
     @property
-    def takes_ranges(self) -> bool:
-        """Whether one run builds a range of partitions, so that Dagster's command line can do that without a daemon."""
-        return partitions.takes_ranges(self.definition.backfill_policy)
-
-    @property
     def function(self) -> Callable[..., Any] | None:
         """The function that its author wrote; ``None`` where it is made otherwise, by a graph for instance."""
         compute = getattr(self.definition.node_def, "compute_fn", None)

@@ -116,11 +116,6 @@ def _plain(value: object) -> object:
     return value.value if isinstance(value, dg.MetadataValue) else value
 
 
-def takes_ranges(policy: dg.BackfillPolicy | None) -> bool:
-    """Whether one run builds a range of partitions, so that Dagster's command line can do that without a daemon."""
-    return policy is not None and policy.max_partitions_per_run is None
-
-
 def whole_table(table: TableName, owner: str) -> PartitionSlice:
     """The slice of a table that is not partitioned."""
     return PartitionSlice(table=table, partition_key=None, owner=owner)

@@ -19,6 +19,8 @@ from marigold_assets.versions import Stretch
 
 UNIFORM = "marigold/uniform_version"
 """Metadata of an input: whether partitions that are read together must have been built under one definition."""
+PRICE = "its price: 'marigold plan' with the same words"
+"""What is said beside :func:`rebuild_command`, which shows the price itself before it asks."""
 _MOST_SHOWN = 3
 _TRIES = 3
 
@@ -36,8 +38,6 @@ class Subject:
         code: Its present code, as far as that is known.
         changes: What it declares of its code versions.
         impure: Columns that it admits to differ whenever they are computed.
-        takes_ranges: Whether one run builds a range of it, so that Dagster's command line can do that; yes, where the
-            running job does not know.
         keys: Gives its partitions in order, as far as they are known.
     """
 
@@ -46,7 +46,6 @@ class Subject:
     code: Code | None
     changes: Changes
     impure: Collection[str]
-    takes_ranges: bool
     keys: Callable[[], Sequence[str]]
 
 
@@ -78,7 +77,6 @@ def subject_of(node: Any, table: TableName, owner: str, instance: Any) -> Subjec
         code=None if node is None else Code(version=node.code_version, fingerprint=None),
         changes=partitions.column_changes(metadata, where),
         impure=partitions.impure_columns(metadata, where).keys(),
-        takes_ranges=node is None or not node.is_executable or partitions.takes_ranges(node.backfill_policy),
         keys=keys,
     )
 
@@ -333,37 +331,27 @@ def remedy(subject: Subject, found: Mixture) -> str:
     if any(one.definition is not None and one.definition.is_unknown for one in found.odd):
         declare = "declare a code_version, and "
     some = [one.keys for one in found.odd[:_MOST_SHOWN]]
+    commands = "; ".join(rebuild_command(subject.owner, keys) for keys in some)
+    more = " and so on" if len(found.odd) > _MOST_SHOWN else ""
     if some[0][0] is None:
-        return f"{declare}materialize it again: {rebuild_command(subject.owner, some[0], takes_ranges=False)}"
-    commands = [rebuild_command(subject.owner, keys, takes_ranges=subject.takes_ranges) for keys in some]
-    known = "; ".join(command for command in commands if command is not None)
-    by_command = f", or by {known}" if known else ""
+        return f"{declare}build it again: {commands} ({PRICE})"
     which = ["--all-odd"]
     if len(found.odd) <= _MOST_SHOWN:
         which = [word for keys in some for word in ("--range", f"{keys[0]}...{keys[-1]}")]
     accept = shlex.join(["marigold", "versions", "accept", subject.owner, *which, "--reason", "TEXT"])
-    return (
-        f"{declare}rebuild them by a backfill from the asset's page{by_command}; or accept them as they are: {accept}"
-    )
+    return f"{declare}build them again: {commands}{more} ({PRICE}); or accept them as they are: {accept}"
 
 
-def rebuild_command(
-    owner: str, keys: Sequence[str | None], *, takes_ranges: bool, arguments: Sequence[str] = ()
-) -> str | None:
-    """The command that builds partitions that follow each other again; ``None`` where only a backfill does.
+def rebuild_command(owner: str, keys: Sequence[str | None], *, arguments: Sequence[str] = ()) -> str:
+    """The command that builds partitions that follow each other again.
 
     Args:
         owner: The asset, as users see its key.
         keys: The partitions.
-        takes_ranges: Whether one run builds a range of it.
         arguments: What names its code location.
     """
-    command = ["dagster", "asset", "materialize", *arguments, "--select", owner]
-    if keys[0] is None:
-        return shlex.join(command)
-    if len(keys) == 1:
-        return shlex.join([*command, "--partition", str(keys[0])])
-    return shlex.join([*command, "--partition-range", f"{keys[0]}...{keys[-1]}"]) if takes_ranges else None
+    ends = [] if keys[0] is None else ["--from", str(keys[0]), "--to", str(keys[-1])]
+    return shlex.join(["marigold", "launch", owner, *ends, "--restate", *arguments])
 
 
 def _ranges(stretches: Sequence[Stretch]) -> str:

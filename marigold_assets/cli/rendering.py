@@ -16,7 +16,7 @@ from marigold_assets.model import Acceptance, Place
 from marigold_assets.surveying.agreement import Disagreement, Key
 from marigold_assets.surveying.evidence import Evidence
 from marigold_assets.surveying.survey import Survey, Written, consecutive, runs_of, stale_alike
-from marigold_assets.uniformity import rebuild_command
+from marigold_assets.uniformity import PRICE, rebuild_command
 from marigold_assets.versions import Stale
 
 MOST = 20
@@ -58,9 +58,8 @@ def words(one: Acceptance) -> str:
 
 
 def rebuild(evidence: Evidence, keys: Sequence[Key]) -> str:
-    """How to build some partitions again: the command, where there is one that needs no daemon."""
-    command = rebuild_command(evidence.owner, keys, takes_ranges=evidence.takes_ranges, arguments=evidence.arguments)
-    return command or f"start a backfill of {shown(keys[0])}...{shown(keys[-1])} from the page of the asset"
+    """The command that builds some partitions again."""
+    return rebuild_command(evidence.owner, keys, arguments=evidence.options)
 
 
 def render(report: Survey, *, to: Console, most: int | None = MOST) -> None:
@@ -214,10 +213,10 @@ class _Page:
         accept = ["marigold", "versions", "accept", *self._evidence.options, self._evidence.owner, *accepting]
         other = f"; or accept them: {shlex.join(accept)} --reason ..." if accepting else ""
         if len(commands) == 1:
-            self._line(f"  Remedy: {after}{commands[0]}{other}")
+            self._line(f"  Remedy: {after}{commands[0]} ({PRICE}){other}")
             return
         most = len(commands) if self._most is None else _MOST_COMMANDS
-        self._line(f"  Remedy: {after}build them again{other}")
+        self._line(f"  Remedy: {after}build them again ({PRICE}){other}")
         for command in commands[:most]:
             self._line(f"    {command}")
         if len(commands) > most:

@@ -36,9 +36,7 @@ class Evidence:
         same_code: Fingerprints of other code that the lock file says makes the same as the present.
         notes: What else people should know.
         options: What names its code location to this command.
-        arguments: What names it to Dagster's commands.
         impure: Columns that are admitted to differ whenever they are computed.
-        takes_ranges: Whether these can build a range of partitions.
     """
 
     owner: str
@@ -60,9 +58,7 @@ class Evidence:
     same_code: Collection[str] = ()
     notes: Sequence[str] = ()
     options: Sequence[str] = ()
-    arguments: Sequence[str] = ()
     impure: Collection[str] = ()
-    takes_ranges: bool = False
 
 
 def is_mixed(keys: Sequence[Key], heads: Mapping[Key, LedgerEntry]) -> bool:

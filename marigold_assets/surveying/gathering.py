@@ -127,8 +127,6 @@ def gather_ledger(
         same_code=same_code,
         notes=(*looked.notes, *unreadable),
         options=named.arguments(),
-        arguments=asset.arguments,
-        takes_ranges=asset.takes_ranges,
     )
 
 

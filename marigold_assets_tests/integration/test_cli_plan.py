@@ -305,3 +305,12 @@ def test_an_explanation_is_the_plan_for_programs_too(shop):
         1,
         True,
     )
+
+
+def test_what_the_report_of_versions_proposes_is_a_plan_of_what_it_names(shop):
+    project, path = shop
+    told = project.run("versions", "daily_sales", "-f", path)
+    [words] = [line for line in told.splitlines() if "Remedy: marigold launch" in line and "accept" in line]
+    command = words.split("Remedy: ")[1].split(" (its price")[0]
+    found = from_json(json.loads(project.run(*command.replace("marigold launch", "plan").split(), "--json")))
+    assert reasons(found, "daily_sales") == {"STALE_CODE": days(6, 20)}

@@ -149,12 +149,12 @@ def test_people_are_told_the_same_with_the_commands_that_help(shop):
         "Event log: agrees with the ledger",
     ):
         assert line in lines
-    assert f"start a backfill of {day(6)}...{day(20)} from the page of the asset" in text
+    assert f"marigold launch daily_sales --from {day(6)} --to {day(20)} --restate -f {path} (its price:" in text
     assert f"marigold versions accept -f {path} daily_sales --all-odd --reason ..." in text
     chain = project.run("versions", "sales_to_date", "-f", str(path))
     assert (
-        f"after what is stale of daily_sales: dagster asset materialize -f {path} --select sales_to_date"
-        f" --partition-range {day(1)}...{day(20)}"
+        f"after what is stale of daily_sales: marigold launch sales_to_date --from {day(1)} --to {day(20)} --restate"
+        f" -f {path}"
     ) in chain
 
 
@@ -612,5 +612,5 @@ def test_code_that_is_out_of_date_has_a_remedy_where_the_definitions_are_uniform
     lines = project.run("versions", "shop/raw_orders", "-f", str(path)).splitlines()
     at = lines.index("Code: 20 partitions not built by the present code version")
     assert lines[at + 1] == f"  {day(1)} to {day(20)} (20 partitions): 1 -> 9"
-    assert "materialize" in lines[at + 2] or "start a backfill" in lines[at + 2]
+    assert "marigold launch" in lines[at + 2]
     assert all(line == line.rstrip() for line in lines)

@@ -135,7 +135,7 @@ def test_a_hole_in_the_past_stops_the_chain_and_names_it(warehouse, kind):
         day(6),
         f"from partition '{day(4)}' on",
         "in order",
-        f"--partition-range {day(4)}...{day(6)}",
+        f"marigold launch count --from {day(4)} --to {day(6)}",
     ):
         assert word in found
     assert warehouse.rows("SELECT count(*) FROM public.count") == [(3,)]

@@ -107,7 +107,7 @@ def test_a_mixture_is_refused_with_the_odd_partitions_and_what_to_do(mixed):
         "asset 'sales'",
         "table 'public.sales'",
         f"3 partitions were built under another definition than 2: {day(1)} to {day(3)} (1)",
-        f"dagster asset materialize --select sales --partition-range {day(1)}...{day(3)}",
+        f"marigold launch sales --from {day(1)} --to {day(3)} --restate (its price: 'marigold plan'",
         f"marigold versions accept sales --range {day(1)}...{day(3)} --reason",
     ):
         assert text in line
