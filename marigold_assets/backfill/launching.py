@@ -11,7 +11,7 @@ from typing import Any, Final
 import dagster as dg
 
 from marigold_assets import dagster_instance
-from marigold_assets.backfill.price import PRICE_TAG, Price
+from marigold_assets.backfill.price import CANARY_TAG, PRICE_TAG, Price
 from marigold_assets.backfill.refusing import Wish
 from marigold_assets.backfill.request import REQUEST_TAG, request_as_tag
 from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
@@ -89,6 +89,8 @@ class Launching:
             REQUEST_TAG: request_as_tag(self.plan.request),
             PRIORITY_TAG: str(submission.priority),
         }
+        if submission.is_canary:
+            tags[CANARY_TAG] = "1"
         if self.wish.max_failures is not None:
             tags[MAX_FAILURES_TAG] = str(self.wish.max_failures)
         return {

@@ -10,6 +10,8 @@ from typing import Final
 from marigold_assets.planning.model import BackfillPlan, Estimate
 
 PRICE_TAG: Final = "marigold/price"
+CANARY_TAG: Final = "marigold/canary"
+"""Has a backfill that the rest of its launch waits for: the price is for everything at once."""
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 

@@ -12,7 +12,7 @@ import dagster as dg
 
 from marigold_assets import dagster_instance, dagster_internals
 from marigold_assets.attempt import FENCED_OUT_BY_TAG, NOBODY, PARTITION_TAG, RANGE_START_TAG, owner_of
-from marigold_assets.backfill.price import Price
+from marigold_assets.backfill.price import CANARY_TAG, Price
 from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
 from marigold_assets.dagster_instance import Backfill
 from marigold_assets.errors import ConfigurationError
@@ -201,8 +201,9 @@ class Progress:
 
     @property
     def is_priced_whole(self) -> bool:
-        """Whether all that its price is for was launched, and not a canary of it alone."""
-        return self.price is not None and self.price.partitions == self.total
+        """Whether all that its price is for was launched, and at once: not with a canary that the rest waits for."""
+        has_canary = any(CANARY_TAG in one.tags for one in self.backfills)
+        return self.price is not None and self.price.partitions == self.total and not has_canary
 
 
 def find(instance: dg.DagsterInstance, name: str | None) -> tuple[str, tuple[Backfill, ...]]:

@@ -109,10 +109,16 @@ def _as_json(found: Canceled, after: Progress, options: LocationOptions) -> dict
 
 
 def resume_command(progress: Progress, options: LocationOptions) -> str:
-    """The command that launches what is left: of what was to be built, what is missing or stale then."""
-    selection = " or ".join(f'key:"{one.owner}"' for one in progress.assets)
+    """The command that launches what is left: the same again, which leaves alone what is built and current."""
+    from marigold_assets.backfill.request import request_of_tags, rest_of, words_of
+    from marigold_assets.planning.model import Request
+
     keys = sorted(
         str(key) for one in progress.backfills for keys in one.targets.values() for key in keys or () if key is not None
     )
-    words = ["marigold", "launch", *options.arguments(), selection]
-    return shlex.join([*words, *(["--from", keys[0], "--to", keys[-1]] if keys else [])])
+    first, last = (keys[0], keys[-1]) if keys else (None, None)
+    asked = request_of_tags(progress.backfills[0].tags)
+    if asked is None:  # launched by something else
+        selection = " or ".join(f'key:"{one.owner}"' for one in progress.assets)
+        asked = Request(selection=selection, first=first, last=last)
+    return shlex.join(["marigold", "launch", *options.arguments(), *words_of(asked)])

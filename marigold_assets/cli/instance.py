@@ -39,18 +39,24 @@ class Ledgers:
 
     Attributes:
         note: Why there are none, if so.
+
+    Args:
+        options: The code location.
+        instance: Where dynamic partitions are.
+        location: The same code location, if it is loaded.
     """
 
-    def __init__(self, options: LocationOptions, instance: dg.DagsterInstance) -> None:
+    def __init__(
+        self, options: LocationOptions, instance: dg.DagsterInstance, *, location: CodeLocation | None = None
+    ) -> None:
         from marigold_assets.location import load
 
-        self._instance = instance
-        self._location: CodeLocation | None = None
+        self._instance, self._location = instance, location
         self._keys: dict[str, Sequence[Key]] = {}
         self._lasting: dict[str, Mapping[Key, LedgerEntry] | None] = {}
         self.note: str | None = None
         try:
-            self._location = load(options)
+            self._location = location or load(options)
         except MarigoldError as error:
             self.note = f"the ledgers are not read: {error.problem}"
 

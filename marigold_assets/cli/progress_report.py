@@ -80,7 +80,7 @@ def as_json(progress: Progress) -> dict[str, Any]:
             }
             for one in progress.troubles
         ],
-        "predicted": None if price is None else _price(price),
+        "predicted": None if price is None else of_price(price),
         "actual": {
             "wall_seconds": round(progress.wall_seconds, 1),
             "busy_seconds": None if progress.busy_seconds is None else round(progress.busy_seconds, 1),
@@ -91,7 +91,8 @@ def as_json(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _price(price: Price) -> dict[str, Any]:
+def of_price(price: Price) -> dict[str, Any]:
+    """A price for programs; seconds."""
     return {
         "wall_seconds": {"median": price.wall.median, "p90": price.wall.p90},
         "busy_seconds": {"median": price.busy.median, "p90": price.busy.p90},
@@ -184,10 +185,12 @@ def _runs(progress: Progress) -> Iterator[Text]:
 
 def _time(progress: Progress) -> Iterator[Text]:
     price, drift = progress.price, progress.drift
-    if price is not None and not progress.is_priced_whole:
+    if price is not None and price.partitions != progress.total:
         yield _line(
             f"Launched: {counted(progress.total)} of {price.partitions:,} planned; the price is for all of them"
         )
+    elif price is not None and not progress.is_priced_whole:
+        yield _line("A canary went first, which the price leaves out")
     if price is not None:
         yield _line(f"Price: {price}")
     compared = "" if drift is None else f", {_percent(drift)} its price"

@@ -1,0 +1,91 @@
+"""Whether a plan is still what there is to do: it is made again, where its ledgers have moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from marigold_assets.backfill import refusing
+from marigold_assets.backfill.gathering import Gathered, gather_states, plan_of
+from marigold_assets.errors import PlanConflictError
+from marigold_assets.location import CodeLocation, LocationOptions
+from marigold_assets.planning.making import changed
+from marigold_assets.planning.model import BackfillPlan, Key, Request
+from marigold_assets.planning.submitting import Submission
+
+
+class Planner:
+    """Makes plans, and makes them again.
+
+    Args:
+        location: The definitions.
+        instance: The live instance.
+        options: What names the definitions.
+    """
+
+    def __init__(self, location: CodeLocation, instance: dg.DagsterInstance, options: LocationOptions) -> None:
+        self._location, self._instance, self._options = location, instance, options
+        self._gathered: Gathered | None = None
+
+    def make(self, request: Request) -> BackfillPlan:
+        """The plan of a request, as things stand now.
+
+        Raises:
+            ConfigurationError: The selection or the range names what there is not.
+            StoreBusyError: Another process holds a database.
+        """
+        now = datetime.now(UTC)
+        self._gathered = gather_states(self._location, request, instance=self._instance, now=now, options=self._options)
+        return plan_of(self._gathered, request, instance=self._instance, now=now)
+
+    def orders(self, plan: BackfillPlan) -> Mapping[str, Sequence[Key]]:
+        """The partitions of its assets, in order."""
+        if self._gathered is not None:
+            return {one.owner: one.keys for one in self._gathered.states}
+        return {one.owner: self._location.asset(one.owner).partition_keys(self._instance) for one in plan.assets}
+
+    def refuse_changed(self, plan: BackfillPlan) -> None:
+        """Refuse a plan that would be another one now.
+
+        Raises:
+            PlanConflictError: It would.
+        """
+        refusing.refuse_changed(plan, changed(plan, self.make(plan.request)))
+
+    def refuse_moved(self, plan: BackfillPlan) -> None:
+        """The same, where its ledgers have moved: to ask that is cheap.
+
+        Raises:
+            PlanConflictError: It would be another one.
+        """
+        if refusing.moved(plan, self._positions(plan)):
+            self.refuse_changed(plan)
+
+    def _positions(self, plan: BackfillPlan) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for owner in plan.positions:
+            asset = self._location.assets.get(owner)
+            if asset is not None and asset.store.connector.exists():
+                newest = asset.store.newest(asset.table)
+                found[owner] = 0 if newest is None else newest.position
+        return found
+
+    def refuse_gone(self, plan: BackfillPlan, rest: Sequence[Submission]) -> None:
+        """Refuse the rest of a plan, a canary of which was built, where some of it is not to be built any more.
+
+        Raises:
+            PlanConflictError: Some of it is not.
+        """
+        planned = {one.owner: {key.key for key in one.keys} for one in self.make(plan.request).assets}
+        for part in rest:
+            for owner, keys in part.keys.items():
+                gone = [key for key in keys if key not in planned.get(owner, set())]
+                if gone:
+                    raise PlanConflictError(
+                        f"while the canary ran, {len(gone)} partitions of the rest were built by others, or blocked",
+                        remedy="plan again, and launch that",
+                        asset=owner,
+                        partition=gone[0],
+                    )
