@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -49,6 +49,7 @@ class AssetProgress:
         failed: How many are left by runs that failed.
         canceled: How many are left by runs that were canceled, and did not fail before.
         is_exact: Whether the ledger tells so; else the daemon, which looks every half minute.
+        left: Those that are not done, in order as far as that is known.
     """
 
     owner: str
@@ -60,6 +61,7 @@ class AssetProgress:
     failed: int
     canceled: int
     is_exact: bool
+    left: tuple[Key, ...] = ()
 
     @property
     def done(self) -> int:
@@ -280,6 +282,7 @@ def look(
                 failed=len(failed),
                 canceled=len((ended.get(owner, set()) & targets) - done - at_work - failed),
                 is_exact=entries is not None,
+                left=_in_order(targets - done, keys(owner)),
             )
         )
     return Progress(
@@ -385,6 +388,11 @@ def failed_checks(instance: dg.DagsterInstance, backfills: Sequence[str]) -> lis
                 where = result.partition or _shown_keys(run)
                 found.append(f"{result.check_name} of {owner_of(result.asset_key)} [{where}], run {run.run_id}")
     return found
+
+
+def _in_order(some: Set[Key], order: Sequence[Key]) -> tuple[Key, ...]:
+    found = tuple(key for key in order if key in some)
+    return found if len(found) == len(some) else tuple(sorted(some, key=str))
 
 
 def _keys_of(run: dg.DagsterRun, order: Sequence[Key]) -> Iterator[Key]:

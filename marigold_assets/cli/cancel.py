@@ -113,12 +113,11 @@ def resume_command(progress: Progress, options: LocationOptions) -> str:
     from marigold_assets.backfill.request import request_of_tags, rest_of, words_of
     from marigold_assets.planning.model import Request
 
-    keys = sorted(
-        str(key) for one in progress.backfills for keys in one.targets.values() for key in keys or () if key is not None
-    )
-    first, last = (keys[0], keys[-1]) if keys else (None, None)
     asked = request_of_tags(progress.backfills[0].tags)
+    left = progress.assets[0].left if len(progress.assets) == 1 else ()
+    first, last = (left[0], left[-1]) if left else (None, None)
     if asked is None:  # launched by something else
         selection = " or ".join(f'key:"{one.owner}"' for one in progress.assets)
         asked = Request(selection=selection, first=first, last=last)
+    asked = rest_of(asked, first, last)
     return shlex.join(["marigold", "launch", *options.arguments(), *words_of(asked)])

@@ -13,7 +13,7 @@ import click
 
 from marigold_assets.cli.failing import FOUND, CannotError
 from marigold_assets.cli.options import location_options
-from marigold_assets.cli.plan_options import request_options
+from marigold_assets.cli.plan_options import optional_request_options
 
 if TYPE_CHECKING:
     from marigold_assets.backfill.launching import Launching
@@ -37,7 +37,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@request_options(is_optional=True)
+@optional_request_options
 @location_options
 @click.option(
     "--plan",
@@ -74,7 +74,9 @@ Examples:
 @click.option("--without-daemon", is_flag=True, help="Launch although no daemon runs: it begins when one is started.")
 @click.option("--title", metavar="TEXT", help="What people read of it in the user interface.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="A tag of its runs; may be repeated.")
-@click.option("--watch", is_flag=True, help="Show how far it is until it is over; exit with 1 if not all is built then.")
+@click.option(
+    "--watch", is_flag=True, help="Show how far it is until it is over; exit with 1 if not all is built then."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def launch(
     request: Request | None,

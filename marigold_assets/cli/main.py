@@ -45,6 +45,7 @@ class _Marigold(LazyGroup):
     parts: ClassVar = {
         "plan": ("marigold_assets.cli.plan:plan", "What a backfill would do, why, and what it costs."),
         "explain": ("marigold_assets.cli.explain:explain", "Why each partition is in a plan, or is not."),
+        "launch": ("marigold_assets.cli.launch:launch", "Launch the backfill that a plan shows."),
         "status": ("marigold_assets.cli.status:status", "How far a backfill has come, and how long it still takes."),
         "cancel": ("marigold_assets.cli.cancel:cancel", "Cancel a backfill; what is built stays, and is whole."),
         "doctor": ("marigold_assets.cli.doctor:doctor", "Whether the instance is really bounded."),

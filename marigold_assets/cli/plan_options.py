@@ -38,13 +38,30 @@ def request_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     The command gets them as ``request``, a :class:`marigold_assets.planning.model.Request`.
     """
+    return _with_request(command, *_OPTIONS)
 
+
+def optional_request_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, where the selection may be left out; ``request`` is ``None`` then.
+
+    Raises:
+        click.UsageError: The other options are given without it.
+    """
+    return _with_request(command, click.argument("selection", required=False), *_OPTIONS[1:])
+
+
+def _with_request(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> Any:
         names = ("selection", "first", "last", "restate", "stale", "lookback")
-        request = Request(order=Order(given.pop("order")), **{name: given.pop(name) for name in names})
-        return command(*args, request=request, **given)
+        order = Order(given.pop("order"))
+        values = {name: given.pop(name) for name in names}
+        if values["selection"] is None:
+            if order is not Order.OLDEST_FIRST or any(values.values()):
+                raise click.UsageError("What is to be built is said by SELECTION and its options, or by a saved plan.")
+            return command(*args, request=None, **given)
+        return command(*args, request=Request(order=order, **values), **given)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed(options):
         run = option(run)
     return run
