@@ -12,7 +12,7 @@ from marigold_assets import dagster_instance
 from marigold_assets.dagster_instance import Backfill
 
 _LOOK_EVERY_SECONDS = 0.5
-_END_EVERY_SECONDS = 5.0
+_TELL_AGAIN_SECONDS = 10.0
 UNFINISHED = (
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -31,7 +31,7 @@ class Canceled:
     Attributes:
         backfills: The backfills, as they stand.
         unfinished: Runs that have not ended.
-        ended: Runs that were taken out of the queue or told to stop.
+        ended: How many runs were taken out of the queue or told to stop.
         seconds: How long it took.
     """
 
@@ -65,39 +65,34 @@ def cancel(
         tell: Is told how far it has come, time and again.
     """
     begun = time.monotonic()
-    told: set[str] = set()
-    last_end = 0.0
+    told: dict[str, float] = {}
     while True:
         for backfill_id in backfill_ids:
             dagster_instance.ask_to_cancel(instance, backfill_id)  # again where the daemon has overwritten it
-        if not last_end or time.monotonic() - last_end > _END_EVERY_SECONDS:
-            told |= _end_runs(instance, backfill_ids, told)
-            last_end = time.monotonic()
+        _end_runs(instance, _unfinished(instance, backfill_ids), told)
         found = [dagster_instance.backfill(instance, one) for one in backfill_ids]
-        unfinished = tuple(run.run_id for run in _unfinished(instance, backfill_ids))
         now = Canceled(
             backfills=tuple(one for one in found if one is not None),
-            unfinished=unfinished,
+            unfinished=tuple(run.run_id for run in _unfinished(instance, backfill_ids)),
             ended=len(told),
             seconds=time.monotonic() - begun,
         )
         tell(now)
         if now.is_over or now.seconds > timeout_seconds:
             return now
-        if set(unfinished) - told:
-            last_end = 0.0  # there are new ones
         time.sleep(_LOOK_EVERY_SECONDS)
 
 
-def _end_runs(instance: dg.DagsterInstance, backfill_ids: Sequence[str], told: set[str]) -> set[str]:
-    """End runs that were not told to yet, the queued ones first; return which."""
-    due = [run for run in _unfinished(instance, backfill_ids) if run.run_id not in told]
-    due.sort(key=lambda run: run.status is not dg.DagsterRunStatus.QUEUED)
-    ended = set()
-    for run in due:
-        if run.status is not dg.DagsterRunStatus.CANCELING and dagster_instance.end_run(instance, run.run_id):
-            ended.add(run.run_id)
-    return ended
+def _end_runs(instance: dg.DagsterInstance, runs: Sequence[dg.DagsterRun], told: dict[str, float]) -> None:
+    """End runs, the queued ones first.
+
+    One that is just being started may not hear it, and is told again after a while.
+    """
+    for run in sorted(runs, key=lambda run: run.status is not dg.DagsterRunStatus.QUEUED):
+        now = time.monotonic()
+        if now - told.get(run.run_id, -_TELL_AGAIN_SECONDS) > _TELL_AGAIN_SECONDS:
+            dagster_instance.end_run(instance, run.run_id)
+            told[run.run_id] = now
 
 
 def _unfinished(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> list[dg.DagsterRun]:
