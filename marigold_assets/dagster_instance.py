@@ -152,8 +152,14 @@ def ask_to_cancel(instance: dg.DagsterInstance, backfill_id: str) -> bool:
 
 
 def end_run(instance: dg.DagsterInstance, run_id: str) -> bool:
-    """Take a run out of the queue, or tell it to stop; whether that was possible."""
-    return bool(instance.run_coordinator.cancel_run(run_id))
+    """Take a run out of the queue, or tell it to stop; whether that was possible.
+
+    It is not while the code server that carries it out does not answer; then the daemon ends it.
+    """
+    try:
+        return bool(instance.run_coordinator.cancel_run(run_id))
+    except dg.DagsterError:
+        return False
 
 
 # --- the daemon ------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def _asked(progress: Progress) -> str:
     left = progress.total - progress.done
     return (
         f"{progress.name}{'' if title is None else f' ({title})'}: {progress.done:,} of {progress.total:,} partitions"
-        f" are done, {left:,} are not; {progress.running_runs:,} runs are running, {progress.queued_runs:,} queued."
+        f" are done, {left:,} are not; runs: {progress.running_runs:,} running, {progress.queued_runs:,} queued."
     )
 
 

@@ -121,5 +121,5 @@ def brief(progress: Progress) -> str:
     """How far it has come, in one line."""
     return (
         f"{progress.name}: {progress.done:,} of {progress.total:,} partitions, {progress.failed:,} failed;"
-        f" {progress.running_runs:,} runs running, {progress.queued_runs:,} queued"
+        f" runs: {progress.running_runs:,} running, {progress.queued_runs:,} queued"
     )

@@ -68,7 +68,7 @@ def days(name: str):
     return made
 
 
-single, checked = days("single"), days("checked")
+single, fragile, pausing, checked = map(days, ("single", "fragile", "pausing", "checked"))
 
 
 @dg.asset_check(asset=checked)
@@ -79,7 +79,7 @@ def cents_are_right(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResu
 
 
 defs = dg.Definitions(
-    assets=[raw, total, single, checked],
+    assets=[raw, total, single, fragile, pausing, checked],
     asset_checks=[cents_are_right],
     resources={"io_manager": FencedPartitionIOManager(database=str(ROOM / "warehouse.duckdb"), schema="shop")},
 )
