@@ -39,6 +39,7 @@ SUITES_ON_OLDEST = ("contract", "unit", "property", "integration", "market")
 ONCE = (
     "integration/test_cli_accept.py",
     "integration/test_cli_doctor.py",
+    "integration/test_cli_launch.py",
     "integration/test_cli_location.py",
     "integration/test_cli_plan.py",
     "integration/test_cli_prove.py",

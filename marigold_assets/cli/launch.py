@@ -31,7 +31,7 @@ EXAMPLES = """
 \b
 Examples:
   marigold launch raw_orders --from 2024-01-01 --to 2024-03-31
-  marigold launch 'raw_orders*' --canary 3 --max-failures 5 --watch
+  marigold launch 'raw_orders+' --canary 3 --max-failures 5 --watch
   marigold plan raw_orders --save plan.json; marigold launch --plan plan.json --yes
 """
 
@@ -155,10 +155,10 @@ class _Launch:
             again = Planner(location, instance, self._options)
             plan = again.make(request) if request is not None else _from_file(plan_file)
             self._show(plan, again.orders(plan))
+            refusing.refuse_plan(plan, self._wish)
             if plan.is_empty:
                 self._say({"launch": None, "partitions": 0}, "There is nothing to build, and nothing was launched.")
                 return
-            refusing.refuse_plan(plan, self._wish)
             refusing.refuse_instance(instance, self._wish)
             refusing.refuse_others(instance, plan)
             parts = submissions(plan, canary=self._wish.canary)

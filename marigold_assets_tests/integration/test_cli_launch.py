@@ -1,0 +1,131 @@
+"""`marigold launch`, `status` and `cancel` without a daemon: what is shown, what is refused, and with which words."""
+
+from __future__ import annotations
+
+import json
+
+import dagster as dg
+import pytest
+
+from marigold_assets_tests.integration.cli_project import Project, day
+
+pytestmark = pytest.mark.slow
+
+BOUND = """
+concurrency:
+  runs:
+    max_concurrent_runs: 8
+    tag_concurrency_limits:
+      - key: dagster/backfill
+        limit: 3
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """Ten days of orders, on an instance that bounds backfills."""
+    project = Project(tmp_path_factory.mktemp("shop"))
+    project.home.mkdir()
+    (project.home / "dagster.yaml").write_text(BOUND)
+    project.build(project.shop(), "shop/raw_orders", keys=(day(1), day(10)))
+    return project
+
+
+@pytest.fixture
+def marigold(shop, monkeypatch):
+    monkeypatch.chdir(shop.folder)
+    path = str(shop.folder / f"shop_{shop.folder.name}.py")
+    return lambda command, *arguments, **how: shop.run(command, "-f", path, *arguments, **how)
+
+
+def backfills(shop):
+    with dg.DagsterInstance.from_config(str(shop.home)) as instance:
+        return instance.get_backfills()
+
+
+RAW = ("key:shop/raw_orders", "--from", day(1), "--to", day(12))
+
+
+def test_a_dry_run_shows_the_plan_and_launches_nothing(shop, marigold):
+    said = marigold("launch", *RAW, "--dry-run", "--without-daemon")
+    assert "MISSING  2024-01-11  2024-01-12  2" in said
+    assert "Nothing was launched, as --dry-run says." in said
+    found = json.loads(marigold("launch", *RAW, "--dry-run", "--without-daemon", "--json"))
+    assert found == {"launch": None, "partitions": 2}
+    assert backfills(shop) == []
+
+
+def test_what_is_current_is_not_launched(shop, marigold):
+    assert "There is nothing to build" in marigold("launch", *RAW[:3], "--to", day(10), "--yes")
+    assert backfills(shop) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Say what to build: SELECTION, or --plan FILE"),
+        (("--from", day(1)), "What is to be built is said by SELECTION and its options"),
+        (("raw_orderz", "--yes"), "raw_orders"),
+        ((RAW[0], "--from", day(12), "--to", day(1), "--yes"), day(12)),
+        ((RAW[0], "--from", "2024-1-5", "--yes"), "2024-1-5"),
+        ((*RAW, "--yes"), "No daemon runs on this instance that would take up the backfill (seen never)"),
+        ((*RAW, "--without-daemon"), "Nobody can be asked here, and nothing was launched: give --yes."),
+        ((*RAW, "--without-daemon", "--yes", "--max-partitions", "1"), "--max-partitions 2"),
+        ((*RAW, "--without-daemon", "--yes", "--tag", "dagster/priority=9"), "'dagster/priority' is not one to give"),
+        ((*RAW, "--without-daemon", "--yes", "--tag", "priority"), "--tag is 'priority': give NAME=VALUE."),
+        ((*RAW, "--yes", "--unbounded", " "), "--unbounded is blank: say why."),
+        (("--plan", "shop.duckdb", "--yes"), "shop.duckdb holds no plan"),
+        (("--plan", "nothing.json", "--yes"), "nothing.json"),
+        (("sales_to_date", "--yes", "--without-daemon"), "--skip-blocked"),
+        (("*", "--yes", "--order", "newest-first", "--skip-blocked"), "newest"),
+        ((*RAW, "--yes", "--canary", "-1"), "--canary"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_words_and_launches_nothing(shop, marigold, arguments, said):
+    message = marigold("launch", *arguments, code=2)
+    assert said in message
+    assert "Traceback" not in message
+    assert backfills(shop) == []
+
+
+def test_without_an_instance_nothing_is_launched_watched_or_canceled(marigold):
+    for command, *arguments in (("launch", *RAW, "--yes"), ("status",), ("cancel", "abcdefgh", "--yes")):
+        assert "temporary instance: results would be lost" in marigold(command, *arguments, code=2, home=False)
+
+
+def test_an_instance_that_bounds_nothing_is_refused_with_the_lines_that_bound_it(shop, marigold, tmp_path):
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    message = marigold("launch", *RAW, "--yes", code=2, home=str(tmp_path))
+    assert "does not bound backfills" in message
+    assert "key: dagster/backfill" in message
+
+
+def test_a_name_that_is_none_is_refused(marigold):
+    assert "this instance has no backfill" in marigold("status", code=2).lower()
+    assert "there is no launch and no backfill 'abcdefgh'" in marigold("cancel", "abcdefgh", code=2).lower()
+
+
+def test_a_launch_for_when_the_daemon_starts_is_told_found_and_conflicts(shop, marigold):
+    marigold("plan", *RAW, "--save", "plan.json")
+    launched = json.loads(marigold("launch", "--plan", "plan.json", "--yes", "--without-daemon", "--json"))
+    [backfill] = backfills(shop)
+    assert launched["backfills"] == [backfill.backfill_id]
+    assert launched["partitions"] == 2
+    assert backfill.title == f"marigold: key:shop/raw_orders, {day(1)} to {day(12)}"
+    found = json.loads(marigold("status", "--json"))
+    assert found["launch"] == launched["launch"]
+    assert [(one["asset"], one["total"], one["queued"]) for one in found["assets"]] == [("shop/raw_orders", 2, 2)]
+    assert "Runs: none yet" in marigold("status", launched["launch"])
+    assert f"backfill {backfill.backfill_id} (REQUESTED)" in marigold(
+        "launch", *RAW, "--yes", "--without-daemon", code=2
+    )
+    # Others build one of its days meanwhile: what was planned is not what there is to do.
+    shop.build(shop.folder / f"shop_{shop.folder.name}.py", "shop/raw_orders", key=day(11))
+    [left] = json.loads(marigold("status", "--json"))["assets"]
+    assert (left["done"], left["built_by_others"], left["queued"]) == (1, 1, 1)
+    with dg.DagsterInstance.from_config(str(shop.home)) as instance:
+        instance.update_backfill(backfill.with_status(type(backfill.status).CANCELED))
+    message = marigold("launch", "--plan", "plan.json", "--yes", "--without-daemon", code=2)
+    assert f"raw_orders[{day(11)}] is not to be built any more" in message
+    assert len(backfills(shop)) == 1
+    assert "is over already" in marigold("cancel", launched["launch"], "--yes", code=2)
