@@ -151,3 +151,36 @@ def test_days_and_a_chain_picked_in_the_ui_are_swapped_and_show_what_each_partit
     page.get_by_text("Partition 2024-01-03 materialized").first.wait_for()
     lines = page.inner_text("body").splitlines()
     assert [line for line in lines if line in keys] == keys[::-1]
+
+
+def test_a_launch_shows_its_price_and_its_runs(market, page, tmp_path):
+    """As tags: this user interface shows neither title nor description of a backfill, which its API has."""
+    address, store = market
+    page.goto(f"{address}/deployment/daemons")
+    page.get_by_text("Backfill").first.wait_for()
+    marigold = Path(sys.executable).with_name("marigold")
+    days = ["--from", "2024-01-01", "--to", "2024-01-03"]
+    variables = {name: value for name, value in os.environ.items() if name != "PWD"} | {
+        "DAGSTER_HOME": str(tmp_path),
+        "PYTHONPATH": str(PROJECT),
+        "MARIGOLD_MARKET_DB": str(store.connector.secrets.database),
+    }
+    launched = subprocess.run(
+        [marigold, "launch", "raw_orders", *days, "--yes", "-w", str(PROJECT / "workspace.yaml")],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert launched.returncode == 0, launched.stderr
+    name, backfill = re.search(r"Launched (\w{8}) \(backfill (\w{8})\)", launched.stdout).groups()
+    for place in ("overview/backfills", f"runs/b/{backfill}?tab=runs"):
+        page.goto(f"{address}/{place}")
+        page.get_by_text(f"marigold/launch: {name}").first.wait_for()
+        assert re.search(r'marigold/price: \{"wall":\[\d', page.inner_text("body"))
+    assert [entry.partition_key for entry in swaps(store, "raw_orders", 3)] == [
+        "2024-01-01",
+        "2024-01-02",
+        "2024-01-03",
+    ]
