@@ -31,7 +31,8 @@ PROVENANCE, VERSIONS, LEDGER = blocks("sql")
 COMMANDS = [line for block in blocks("bash") for line in block.splitlines()]
 OF_A_DAY, OF_A_CHAIN = [line for line in COMMANDS if line.startswith("dagster asset materialize")]
 both_files = pytest.mark.parametrize("text", FILES[:2], ids=["io manager", "resource"])
-chain_file = pytest.mark.parametrize("text", FILES[2:], ids=["partitioned asset"])
+chain_file = pytest.mark.parametrize("text", FILES[2:3], ids=["partitioned asset"])
+[LATEST] = FILES[3:]
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_the_commands_about_versions_work_as_printed_and_an_analyst_joins_them(d
     monkeypatch.setenv("DAGSTER_PYTHON_FILE", definitions.name)  # instead of -f, which is not printed
     first, last = "2024-01-01", "2024-01-31"
     materialize(loaded(definitions), ["raw_orders", "daily_sales"], first, last)
-    commands = [line for line in COMMANDS if line.startswith("marigold ")]
+    commands = [line for line in COMMANDS if line.startswith(("marigold versions", "marigold purity"))]
     said = {line: run(line, definitions.parent) for line in commands}
     show, accept, _, check, prove, purity = said.values()
     for text, word in [(show, "31 built"), (accept, "31 partitions"), (check, "3 assets"), (prove, "12 identical")]:
@@ -152,6 +153,29 @@ def test_the_commands_about_versions_work_as_printed_and_an_analyst_joins_them(d
     assert len(joined) == 2 * 31
     exact = run("marigold versions daily_sales --sql", definitions.parent)
     assert len(asked(definitions.parent, exact)) == 2 * 31
+
+
+@pytest.mark.slow
+def test_the_commands_about_backfills_that_only_look_work_as_printed_and_nothing_catches_up(tmp_path, monkeypatch):
+    file = tmp_path / "definitions.py"
+    text, defs = FILES[0].split("defs = ", 1)
+    both = "assets=[raw_orders, daily_sales],"
+    added = f"{both}\n    schedules=[nightly],\n    asset_checks=[no_gaps],"
+    file.write_text(f"{text}\n{LATEST}\ndefs = {defs.replace(both, added)}", encoding="utf-8")
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    found = loaded(file)
+    assert [one.name for one in found.schedules] == ["nightly"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = found.resolve_implicit_global_asset_job_def()
+        assert job.execute_in_process(partition_key=DAY, instance=instance).success
+    [plan] = [line for line in COMMANDS if line.startswith("marigold plan ")]
+    [explain] = [line for line in COMMANDS if line.startswith("marigold explain ")]
+    of_file = " -f definitions.py "
+    assert "BLOCKED" in run(plan.replace(" #", f"{of_file}#"), tmp_path)
+    assert "2024-02-01" in run(explain.replace(" #", f"{of_file}#"), tmp_path)
+    gaps = run("marigold gaps daily_sales" + of_file, tmp_path)
+    assert "2024-03-02" in gaps
+    assert "marigold launch" in gaps
 
 
 def test_every_command_of_dev_py_and_every_folder_of_tests_is_named():
