@@ -16,7 +16,19 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks import daemon, growth, io_manager, memory, partitioned, planning, proving, swap, versions, writers
+from benchmarks import (
+    daemon,
+    growth,
+    io_manager,
+    memory,
+    partitioned,
+    planning,
+    proving,
+    starvation,
+    swap,
+    versions,
+    writers,
+)
 from benchmarks.measuring import table
 
 _BENCHMARKS = {
@@ -29,6 +41,7 @@ _BENCHMARKS = {
     "partitioned": partitioned.run,
     "versions": versions.run,
     "proving": proving.run,
+    "starvation": starvation.run,
     "planning": planning.run,
 }
 

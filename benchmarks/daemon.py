@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -85,7 +85,7 @@ def run(folder: Path, *, quick: bool) -> list[Figure]:
     database = folder / "warehouse.duckdb"
     _fill(database, count)
     figures = []
-    with _instance(folder, database) as (instance, variables):
+    with live_instance(folder, database, "benchmarks.daemon") as (instance, variables):
         for name in ("chain", "independent"):
             seconds, details = _timed_backfill(instance, folder, variables, name, count)
             _check(database, name, count)
@@ -111,12 +111,12 @@ def _fill(database: Path, count: int) -> None:
 
 
 @contextmanager
-def _instance(folder: Path, database: Path) -> Iterator[tuple[dg.DagsterInstance, dict[str, str]]]:
-    """An instance of the project's settings, with a daemon that has started."""
+def live_instance(folder: Path, database: Path, module: str) -> Iterator[tuple[dg.DagsterInstance, dict[str, str]]]:
+    """An instance of the project's settings, with a daemon that has started and runs the ``defs`` of a module."""
     home = folder / "home"
     home.mkdir()
     shutil.copy(PROJECT / "dagster.yaml", home)
-    entry = {"module_name": "benchmarks.daemon", "attribute": "defs", "location_name": "benchmark"}
+    entry = {"module_name": module, "attribute": "defs", "location_name": "benchmark"}
     (folder / "workspace.yaml").write_text(json.dumps({"load_from": [{"python_module": entry}]}), encoding="utf-8")
     variables = {
         **os.environ,
@@ -135,7 +135,7 @@ def _instance(folder: Path, database: Path) -> Iterator[tuple[dg.DagsterInstance
             start_new_session=True,
         )
     try:
-        _wait_for(lambda: bool(instance.get_daemon_statuses()), folder)
+        wait_for(lambda: bool(instance.get_daemon_statuses()), folder)
         yield instance, variables
     finally:
         os.killpg(daemon.pid, signal.SIGINT)
@@ -158,7 +158,7 @@ def _timed_backfill(
         found = instance.get_backfill(backfill)
         return "" if found is None else str(found.status.value)
 
-    _wait_for(lambda: status().startswith(("COMPLETED", "FAILED", "CANCELED")), folder)
+    wait_for(lambda: status().startswith(("COMPLETED", "FAILED", "CANCELED")), folder)
     seconds = time.time() - begun
     if status() != "COMPLETED_SUCCESS":
         raise RuntimeError(f"the backfill of {asset} ended as {status()}\n{_tail(folder)}")
@@ -196,7 +196,8 @@ def _check(database: Path, asset: str, count: int) -> None:
         raise RuntimeError(f"{asset} is not what it should be: (days, wrong days) = {wrong}")
 
 
-def _wait_for(condition: Any, folder: Path) -> None:
+def wait_for(condition: Callable[[], bool], folder: Path) -> None:
+    """Wait until a condition is true, or fail with what the daemon says."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:

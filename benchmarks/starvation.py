@@ -1,0 +1,211 @@
+"""Production and readers beside a backfill of two years of days, one a run, with a real daemon under load."""
+
+# No `from __future__ import annotations` here: this file is the code location too, and Dagster compares the
+# annotation of `context` with its classes.
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+
+from benchmarks.daemon import DATABASE, live_instance, wait_for
+from benchmarks.measuring import Figure, percentile
+from benchmarks.orders import FIRST_DAY, day_of
+from marigold_assets import FencedPartitionIOManager, dagster_instance
+from marigold_assets.backfill.cancelling import cancel
+from marigold_assets.dagster_instance import Api
+from marigold_assets.model import TableName
+from marigold_assets.stores.duckdb import DuckDBStore
+
+DAYS, ROWS = 730, 20_000
+LOAD_SECONDS = 2.0
+QUEUE_BOUND_SECONDS = 5.0
+"""A free slot is taken when the queue is next looked at: every second, and the daemon has other work, too."""
+START_BOUND = 4.0
+"""Two backfill runs and the daemon leave a new process a part of the machine's two cores."""
+BLOCKED_BOUND_SECONDS = 2.0
+_RUNNING: Final = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
+_UNFINISHED: Final = (dg.DagsterRunStatus.QUEUED, *_RUNNING)
+_TABLE: Final = TableName(schema="shop", name="loaded")
+
+# --- the code location -----------------------------------------------------------------------------------------------
+
+PARTITIONS = dg.DailyPartitionsDefinition(FIRST_DAY.isoformat(), end_date=day_of(DAYS).isoformat())
+
+
+@dg.asset(partitions_def=PARTITIONS, metadata={"partition_expr": "day"}, code_version="1")
+def loaded(context: dg.AssetExecutionContext) -> pd.DataFrame:
+    """Keeps a core busy for a while, and writes what came out."""
+    done, numbers = time.monotonic() + LOAD_SECONDS, np.random.default_rng(0).random(ROWS)
+    while time.monotonic() < done:
+        numbers = np.sort(np.sqrt(numbers + 1.0))
+    return pd.DataFrame({"day": pd.Timestamp(context.partition_key), "number": numbers})
+
+
+@dg.asset(code_version="1")
+def nightly() -> pd.DataFrame:
+    """What production builds: into the same database."""
+    return pd.DataFrame({"at": [pd.Timestamp.now("UTC")]})
+
+
+defs = dg.Definitions(
+    assets=[loaded, nightly],
+    jobs=[dg.define_asset_job("nightly_job", selection=[nightly])],
+    resources={
+        "io_manager": FencedPartitionIOManager(
+            database=os.environ.get(DATABASE, "unset.duckdb"), schema="shop", max_backfill_writers=2
+        )
+    },
+    executor=dg.in_process_executor,
+)
+
+# --- the measurement -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """How a production run came to start.
+
+    Attributes:
+        queued: Seconds in the queue.
+        starting: Seconds from there until its process had started.
+        whole: Seconds until it was done.
+    """
+
+    queued: float
+    starting: float
+    whole: float
+
+
+def run(folder: Path, *, quick: bool) -> list[Figure]:
+    """Launch production runs on an idle instance, beside the backfill, and on an idle instance again."""
+    count, probes = (40, 2) if quick else (DAYS, 6)
+    database = folder / "warehouse.duckdb"
+    with live_instance(folder, database, "benchmarks.starvation") as (instance, _):
+        workspace = [str(folder / "workspace.yaml")]
+        with dagster_instance.api(instance, workspace=workspace) as api:
+
+            def probe(number: int) -> list[Started]:
+                return [_production(instance, api, folder) for _ in range(number)]
+
+            probe(1)  # the first one makes the database and its tables
+            idle = probe(probes)
+            backfill = _backfill(api, count)
+            wait_for(lambda: _runs_of_backfills(instance, _RUNNING) >= 2, folder)
+            with _reader(database) as beside:
+                wait_for(lambda: len(beside) > 0, folder)
+                busy = probe(2 * probes)
+            left = _runs_of_backfills(instance, _UNFINISHED)
+            cancel(instance, [backfill], timeout_seconds=300.0)
+            with _reader(database) as alone:
+                idle += probe(probes)
+    if left < 2:
+        raise RuntimeError("the backfill was over before everything was measured")
+    return [*_figures(idle, busy), _blocked(beside, alone)]
+
+
+def _figures(idle: list[Started], busy: list[Started]) -> Iterator[Figure]:
+    yield Figure(
+        benchmark="starvation",
+        name="production in the queue beside a full backfill, at worst",
+        value=round(max(one.queued for one in busy), 2),
+        unit="s",
+        bound=QUEUE_BOUND_SECONDS,
+        details=f"median {median(one.queued for one in busy):.2f} s; on an idle instance"
+        f" {median(one.queued for one in idle):.2f} s, at worst {max(one.queued for one in idle):.2f} s",
+    )
+    usual = median(one.starting for one in idle)
+    ratios = [one.starting / usual for one in busy]
+    yield Figure(
+        benchmark="starvation",
+        name="its process starts, against its usual",
+        value=median(ratios),
+        unit="x",
+        bound=START_BOUND,
+        low=min(ratios),
+        high=max(ratios),
+        details=f"{median(one.starting for one in busy):.1f} s, usually {usual:.1f} s"
+        f" ({min(one.starting for one in idle):.1f}-{max(one.starting for one in idle):.1f}); {len(busy)} runs;"
+        f" from submission to done {median(one.whole for one in busy):.1f} s,"
+        f" usually {median(one.whole for one in idle):.1f} s",
+    )
+
+
+def _blocked(beside: list[float], alone: list[float]) -> Figure:
+    return Figure(
+        benchmark="starvation",
+        name="a reader is blocked beside it, at worst",
+        value=round(max(beside), 3),
+        unit="s",
+        bound=BLOCKED_BOUND_SECONDS,
+        details=f"{len(beside)} reads, median {1_000 * median(beside):.0f} ms, p99"
+        f" {1_000 * percentile(beside, 99):.0f} ms; alone median {1_000 * median(alone):.0f} ms, at worst"
+        f" {1_000 * max(alone):.0f} ms",
+    )
+
+
+def _production(instance: dg.DagsterInstance, api: Api, folder: Path) -> Started:
+    """A run as the schedule of the night launches it."""
+    selector = {"repositoryLocationName": "benchmark", "repositoryName": "__repository__", "jobName": "nightly_job"}
+    tags = [{"key": "dagster/schedule_name", "value": "nightly"}]
+    submitted = time.time()
+    run_id = api.launch_run(
+        {"selector": selector, "mode": "default", "runConfigData": {}, "executionMetadata": {"tags": tags}}
+    )
+    wait_for(_ended(instance, run_id), folder)
+    found = instance.get_run_by_id(run_id)
+    if found is None or found.status is not dg.DagsterRunStatus.SUCCESS:
+        raise RuntimeError(f"a production run ended as {None if found is None else found.status}")
+    stats = instance.get_run_stats(run_id)
+    launched, started, ended = float(stats.launch_time or 0), float(stats.start_time or 0), float(stats.end_time or 0)
+    return Started(queued=launched - submitted, starting=started - launched, whole=ended - submitted)
+
+
+def _ended(instance: dg.DagsterInstance, run_id: str) -> Callable[[], bool]:
+    def ended() -> bool:
+        found = instance.get_run_by_id(run_id)
+        return found is not None and found.is_finished
+
+    return ended
+
+
+def _backfill(api: Api, count: int) -> str:
+    keys = [day_of(number).isoformat() for number in range(count)]
+    ranges = {"ranges": [{"start": keys[0], "end": keys[-1]}]}
+    return api.launch_backfill({"partitionsByAssets": [{"assetKey": {"path": ["loaded"]}, "partitions": ranges}]})
+
+
+def _runs_of_backfills(instance: dg.DagsterInstance, statuses: Sequence[dg.DagsterRunStatus]) -> int:
+    found = instance.get_runs(filters=dg.RunsFilter(statuses=list(statuses)))
+    return sum("dagster/backfill" in run.tags for run in found)
+
+
+@contextmanager
+def _reader(database: Path) -> Iterator[list[float]]:
+    """Somebody who reads the table again and again; the seconds of each time."""
+    seconds: list[float] = []
+    over = threading.Event()
+    store = DuckDBStore(str(database))
+
+    def read() -> None:
+        while not over.wait(0.05):
+            begun = time.perf_counter()
+            if store.row_count(_TABLE) is not None:
+                seconds.append(time.perf_counter() - begun)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield seconds
+    finally:
+        over.set()
+        reader.join()
