@@ -65,10 +65,15 @@ class RunningAttempt:
         self._lease = self._lease or lease
         return self
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody works with it any more."""
+        return self._users <= 0
+
     def end(self) -> None:
         """Count one less; the last gives the slot of the database back."""
         self._users -= 1
-        if self._users <= 0 and self._lease is not None:
+        if self.is_over and self._lease is not None:
             self._lease.release()
 
     def reading(self, *, first: bool) -> Attempt:
@@ -125,7 +130,7 @@ def begin_attempt(
         )
     place = (context.run.run_id, os.path.realpath(store.connector.path))
     running = _running.get(place)
-    if running is not None:
+    if running is not None and not running.is_over:
         return running.begin()
     planned = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(context.instance, context.run))
     with explained(context.instance, context.run.run_id, _known_place(context.run, planned)):

@@ -333,10 +333,13 @@ def _catch_up(settings: InstanceSettings) -> Finding:
     if most == 0:
         return error(
             code,
-            "max_catchup_runs is 0, which Dagster takes for all: schedules of partitions replay every missed tick",
+            "max_catchup_runs is 0, which Dagster takes for all: a schedule of a partition set replays every missed"
+            " tick",
             "remove it from the scheduler's config in dagster.yaml (the default is 5), and restart the daemon",
         )
-    return ok(code, f"A schedule of partitions catches up with at most {most} missed ticks")
+    return ok(
+        code, f"A schedule catches up with its latest missed tick, and one of a partition set with {most} at most"
+    )
 
 
 def _storage(settings: InstanceSettings) -> Finding:

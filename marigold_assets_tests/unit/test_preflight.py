@@ -122,7 +122,7 @@ def test_a_queue_without_end_is_bounded_but_nothing_bounds_production():
         (replace(GOOD, max_runtime_seconds=0), "run-monitoring", Level.WARNING, "max_runtime_seconds is not set"),
         (replace(GOOD, retries_failures=True), "retries", Level.ERROR, "fences out"),
         (replace(GOOD, retries=False), "retries", Level.WARNING, "stays failed"),
-        (replace(GOOD, max_catchup_runs=0), "catch-up", Level.ERROR, "replay every missed tick"),
+        (replace(GOOD, max_catchup_runs=0), "catch-up", Level.ERROR, "replays every missed tick"),
         (replace(GOOD, max_catchup_runs=None), "catch-up", Level.WARNING, "not known"),
         (replace(GOOD, is_ephemeral=True), "storage", Level.ERROR, "results would be lost"),
         (replace(GOOD, unreadable=("pools: OSError",)), "unreadable", Level.ERROR, "pools: OSError"),
