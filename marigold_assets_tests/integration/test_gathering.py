@@ -282,6 +282,11 @@ class TestReads:
         one, keyed = location_of(asset("total", BOTH, previous=None)).asset("total"), keys_of(BOTH)
         found = reads_of(one, one, ours=keyed, theirs=keyed, as_of=NOW, instance=None)
         assert list(found.inputs_of("2024-01-02|west")) == ["2024-01-01|west"]
+        mapping = one.definition.infer_partition_mapping(one.key, one.key, BOTH)
+        for key in keyed.keys[:40]:
+            assert list(found.inputs_of(key)) == list(
+                mapped_keys(mapping, key, BOTH, BOTH, as_of=NOW, instance=None)[0]
+            )
         assert list(found.inputs_of("2024-01-01|west")) == []
 
     def test_are_required_only_where_building_would_refuse(self):
