@@ -23,6 +23,7 @@ from benchmarks import (
     memory,
     partitioned,
     planning,
+    plans,
     proving,
     starvation,
     swap,
@@ -43,6 +44,7 @@ _BENCHMARKS = {
     "proving": proving.run,
     "starvation": starvation.run,
     "planning": planning.run,
+    "plans": plans.run,
 }
 
 

@@ -20,7 +20,6 @@ import dagster as dg
 
 from benchmarks.measuring import Figure, in_turn
 from marigold_assets.location import LocatedAsset, LocationOptions, load
-from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.stores.session import FENCE_SCHEMA
 
 _FEW = 3
@@ -28,6 +27,7 @@ _DAYS = {730: 0.3, 10_000: 2.0}  # seconds beyond the cold start
 _COLD_SECONDS = 1.5
 _ROUNDS, _ROUNDS_QUICK = 5, 2
 _FIRST = date(1996, 1, 1)
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 _DEFINITIONS = """
 import dagster as dg
@@ -65,7 +65,7 @@ def run(folder: Path, *, quick: bool) -> list[Figure]:
 
     def timed(name: str, folder: Path, *arguments: str) -> Callable[[int], None]:
         def once(number: int) -> None:
-            took = _command(folder, arguments)
+            took = command(folder, arguments)
             if number > 0:
                 busy.setdefault(name, []).append(took)
 
@@ -105,7 +105,7 @@ def _figure(name: str, seconds: Sequence[float], busy: Sequence[float], bound: f
     )
 
 
-def _command(folder: Path, arguments: Sequence[str]) -> float:
+def command(folder: Path, arguments: Sequence[str]) -> float:
     """Run a command; returns the seconds of the processor that it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     env = {**os.environ, "DAGSTER_HOME": str(folder / "home")}
@@ -129,38 +129,41 @@ def _project(folder: Path, days: int) -> Path:
     orders, total = location.asset("orders"), location.asset("total")
     with dg.DagsterInstance.local_temp(str(home)) as instance:
         for asset in (orders, total):
-            _materialize(asset, list(location.assets.values()), instance)
-    _multiply(orders.store, orders, days)
-    _multiply(total.store, total, days)
+            materialize(asset, list(location.assets.values()), instance)
+    multiply(orders, days)
+    multiply(total, days)
     _multiply_events(home, days)
     return paths[1]
 
 
-def _key(number: int) -> str:
-    return (_FIRST + timedelta(days=number)).isoformat()
+def _key(number: int, first: date = _FIRST) -> str:
+    return (first + timedelta(days=number)).isoformat()
 
 
-def _materialize(asset: LocatedAsset, everything: Sequence[LocatedAsset], instance: dg.DagsterInstance) -> None:
+def materialize(
+    asset: LocatedAsset, everything: Sequence[LocatedAsset], instance: dg.DagsterInstance, *, first: date = _FIRST
+) -> None:
+    """Build the first days of an asset by one run."""
     definitions = dg.Definitions([one.definition for one in everything], resources=dict(asset.resources))
     job = definitions.resolve_implicit_job_def_def_for_assets([asset.key])
     assert job is not None
     job.execute_in_process(
         instance=instance,
         asset_selection=[asset.key],
-        tags={"dagster/asset_partition_range_start": _key(0), "dagster/asset_partition_range_end": _key(_FEW - 1)},
+        tags={RANGE_START: _key(0, first), RANGE_END: _key(_FEW - 1, first)},
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
 
 
-def _multiply(store: DuckDBStore, asset: LocatedAsset, days: int) -> None:
+def multiply(asset: LocatedAsset, days: int, *, first: date = _FIRST) -> None:
     """Append an entry of every other day, like that of the last one.
 
     Of what reads nothing every fifth day has been restated since; of the rest ten in fifty are of version 1.
     """
-    last, before = _key(_FEW - 1), _key(_FEW - 2)
-    day = f"DATE '{_FIRST}' + n::INTEGER"
+    last, before = _key(_FEW - 1, first), _key(_FEW - 2, first)
+    day = f"DATE '{first}' + n::INTEGER"
     restated = "n % 5 = 4 AND inputs = '[]'"
-    with store.connector.write("benchmark") as connection:
+    with asset.store.connector.write("benchmark") as connection:
         connection.execute(
             f"""
             INSERT INTO {FENCE_SCHEMA}.ledger BY NAME
