@@ -54,6 +54,7 @@ ONCE = (
     "integration/test_partitioned_chains.py",
     "integration/test_partitioned_processes.py",
     "integration/test_partitioned_standing.py",
+    "integration/test_planning_as_dagster.py",
     "integration/test_preflight_settings.py",
     "market/test_definitions.py",
     "market/test_dev.py",

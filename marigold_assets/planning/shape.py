@@ -110,12 +110,12 @@ def in_run_of(plan: AssetPlan, plans: Mapping[str, AssetPlan], states: Mapping[s
 
 def _joins(plan: AssetPlan, root: str, plans: Mapping[str, AssetPlan], awaited: set[str]) -> bool:
     """Whether an asset is requested with those that it waits for."""
-    if plan.is_chain or plans[root].is_chain or awaited != {root}:
+    if plan.is_chain or awaited != {root}:
         return False
-    if not plan.spans:
-        return True
-    # All of them at once, in one run: then any mapping will do.
-    return plan.keys_per_run is None and not plans[root].after
+    if plan.spans or plans[root].is_chain:  # only if all of them are requested at once
+        whole = set(plan.breaks) <= set(plans[root].restarts) if plans[root].is_chain else True
+        return plan.keys_per_run is None and not plans[root].after and whole
+    return True
 
 
 def _accompanies(plan: AssetPlan, other: AssetPlan, plans: Mapping[str, AssetPlan], awaited: set[str]) -> bool:

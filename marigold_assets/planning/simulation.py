@@ -179,9 +179,13 @@ class _Simulation:
                 looks += 1
             else:
                 now = max(now, at)
+            requested: dict[str, list[tuple[int, int]]] = {}
             for station, when in zip(self.stations, due, strict=True):
-                if when <= now:
-                    self._request(station, now)
+                if when <= now and not self._is_held_back(station, requested):
+                    for first, stop in self._request(station, now):
+                        for owner in station.group.members:
+                            if owner in self.listeners:
+                                requested.setdefault(owner, []).append((first, stop))
         return Outcome(
             wall=self.wall,
             busy=self.busy,
@@ -191,7 +195,16 @@ class _Simulation:
             timeline=tuple(self.timeline),
         )
 
-    def _request(self, station: Station, now: float) -> None:
+    def _is_held_back(self, station: Station, requested: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
+        """Whether something that a group waits for is requested in this very look: then nothing of the group is."""
+        return any(
+            listener.station is station and listener.awaits(first, stop)
+            for owner, ranges in requested.items()
+            for listener in self.listeners[owner]
+            for first, stop in ranges
+        )
+
+    def _request(self, station: Station, now: float) -> list[tuple[int, int]]:
         """Request the runs of what is ready: at once it is known when they will start, as nothing passes them."""
         ready = station.release(now)
         group, running, slots = station.group, self.running, self.terms.slots
@@ -231,6 +244,7 @@ class _Simulation:
                     )
                 )
         self.runs += len(ready)
+        return [(first, stop) for first, stop, _ in ready]
 
     def _takes(self, group: Group, length: int) -> tuple[float, float]:
         """How long a run takes its slot, and how long it works."""

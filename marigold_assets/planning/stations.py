@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import accumulate
 
 from marigold_assets.planning.sharing import Group
 
@@ -150,14 +151,18 @@ class Following:
     """
 
     def __init__(self, station: Station, commits: Sequence[float]) -> None:
-        self._station, self._commits = station, commits
+        self.station, self._commits = station, commits
         for index in range(len(commits)):
             station.expect(index)
 
     def hear(self, first: int, stop: int) -> None:
         """Some are committed: it is known when."""
         for index in range(first, stop):
-            self._station.settle(index, self._commits[index])
+            self.station.settle(index, self._commits[index])
+
+    def awaits(self, first: int, stop: int) -> bool:
+        """Whether any key waits for one of these."""
+        return first < stop
 
 
 @dataclass(slots=True)
@@ -187,14 +192,18 @@ class Watching:
     """
 
     def __init__(self, station: Station, spans: Sequence[tuple[int, int]], commits: Sequence[float]) -> None:
-        self._station, self._commits = station, commits
+        self.station, self._commits = station, commits
+        edges = [0] * (len(commits) + 1)
         scans: dict[int, _Scan] = {}
         for index, (first, stop) in enumerate(spans):
             if first < stop:
                 station.expect(index)
+                edges[first] += 1
+                edges[stop] -= 1
                 scan = scans.setdefault(first, _Scan(first, {}))
                 scan.waiting.setdefault(stop, []).append(index)
                 scan.stop = max(scan.stop, stop)
+        self._waiting = list(accumulate(edges))
         self._halted = {first: [scan] for first, scan in scans.items()}
 
     def hear(self, first: int, stop: int) -> None:
@@ -203,11 +212,15 @@ class Watching:
             for scan in self._halted.pop(index, ()):
                 self._advance(scan)
 
+    def awaits(self, first: int, stop: int) -> bool:
+        """Whether any key waits for one of these."""
+        return any(self._waiting[first:stop])
+
     def _advance(self, scan: _Scan) -> None:
         while scan.at < scan.stop and self._commits[scan.at] < math.inf:
             scan.latest = max(scan.latest, self._commits[scan.at])
             scan.at += 1
             for index in scan.waiting.pop(scan.at, ()):
-                self._station.settle(index, scan.latest)
+                self.station.settle(index, scan.latest)
         if scan.at < scan.stop:
             self._halted.setdefault(scan.at, []).append(scan)

@@ -244,3 +244,13 @@ def test_assets_of_a_state_are_priced_with_those_that_share_their_runs():
     daily = asset("daily", days(4), reads={"raw": SAME})
     bill = billed(wanted([raw, daily], request()))
     assert (bill.runs, bill.busy.median) == (4, 4 * (5 + 3 + 3 + 1))
+
+
+def test_what_waits_is_held_back_while_what_it_waits_for_is_still_being_requested():
+    """Dagster requests nothing of an asset in a look in which it requests what the rest of that asset waits for."""
+    chain = plan("total", 4, is_chain=True)
+    outcome = simulated([chain, plan("report", 4, after=("total",), keys_per_run=None)])
+    assert starts(outcome, "total") == [15.0, 45.0, 75.0, 105.0]
+    assert [(run.first, run.stop, run.requested_at) for run in outcome.timeline if run.owner == "report"] == [
+        (0, 4, 135.0)
+    ]
