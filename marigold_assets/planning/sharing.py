@@ -35,6 +35,7 @@ class Group:
         stretches: Keys that follow each other, from which index to which.
         links: Keys that must be built one after another, likewise; empty if the order is free.
         waits_for: What they wait for.
+        company: The group whose runs it joins whenever both are ready with the very same keys; itself if there is none.
     """
 
     owner: str
@@ -44,6 +45,7 @@ class Group:
     stretches: tuple[tuple[int, int], ...]
     links: tuple[tuple[int, int], ...]
     waits_for: tuple[Wait, ...]
+    company: str
 
     @property
     def is_chain(self) -> bool:
@@ -62,7 +64,8 @@ def groups_of(assets: Sequence[AssetPlan]) -> tuple[Group, ...]:
     """
     assets = [one for one in assets if one.keys]
     by_owner = {one.owner: one for one in assets}
-    root_of = {one.owner: _root(one, by_owner) for one in assets}
+    company_of = {one.owner: _company(one, by_owner) for one in assets}
+    root_of = {one.owner: _root(one, by_owner[company_of[one.owner]]) for one in assets}
     members: dict[str, list[AssetPlan]] = {}
     for one in assets:
         members.setdefault(root_of[one.owner], []).append(one)
@@ -86,14 +89,21 @@ def groups_of(assets: Sequence[AssetPlan]) -> tuple[Group, ...]:
                 stretches=_cut(len(root.keys), root.breaks),
                 links=_cut(len(root.keys), restarts) if is_chain else (),
                 waits_for=tuple(waits.values()),
+                company=company_of[owner],
             )
         )
     return tuple(groups)
 
 
-def _root(one: AssetPlan, by_owner: Mapping[str, AssetPlan]) -> str:
+def _company(one: AssetPlan, by_owner: Mapping[str, AssetPlan]) -> str:
     root = by_owner.get(one.in_run_of or one.owner)
     return one.owner if root is None or len(root.keys) != len(one.keys) else root.owner
+
+
+def _root(one: AssetPlan, company: AssetPlan) -> str:
+    """Whose runs are always those of an asset as well: chains that are not requested at once may lose each other."""
+    are_chains = one.is_chain and company.is_chain
+    return one.owner if are_chains and (company.keys_per_run is not None or company.after) else company.owner
 
 
 def _wait(one: AssetPlan, other: AssetPlan) -> Wait:

@@ -8,13 +8,13 @@ next look.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
 from marigold_assets.planning.model import AssetPlan
 from marigold_assets.planning.sharing import Group, groups_of
-from marigold_assets.planning.stations import Station
+from marigold_assets.planning.stations import Link, Station
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,8 @@ class SimulatedRun:
     """A run of a simulation.
 
     Attributes:
-        owner: The asset whose run it is.
+        owner: The first asset that it builds.
+        members: All of them.
         first: The index of its first partition in the asset's keys.
         stop: The index behind its last one.
         requested_at: When the daemon requested it: seconds from the launch.
@@ -68,6 +69,7 @@ class SimulatedRun:
     """
 
     owner: str
+    members: tuple[str, ...]
     first: int
     stop: int
     requested_at: float
@@ -119,8 +121,7 @@ class Simulator:
     def least_busy(self, pace: Pace) -> float:
         """For how many seconds slots are taken at least, whatever the terms: were all keys of a group in one run."""
         return sum(
-            pace.run_start
-            + pace.run_end
+            (pace.run_start + pace.run_end) * (group.company == group.owner)
             + group.size * sum(min(pace.first_key[owner], pace.next_key[owner]) for owner in group.members)
             for group in self.groups
         )
@@ -134,6 +135,10 @@ class Simulator:
             in_detail: Whether to tell every commit and every run.
         """
         return _Simulation(self.groups, pace, terms, in_detail=in_detail).outcome()
+
+
+_Released = tuple[Station, list[tuple[int, int, Link | None]]]
+"""Of a group, the keys of each run, with the link of the chain that waits for it."""
 
 
 class _Simulation:
@@ -180,12 +185,15 @@ class _Simulation:
             else:
                 now = max(now, at)
             requested: dict[str, list[tuple[int, int]]] = {}
+            runs: dict[tuple[str, tuple[tuple[int, int], ...]], list[_Released]] = {}
             for station, when in zip(self.stations, due, strict=True):
                 if when <= now and not self._is_held_back(station, requested):
-                    for first, stop in self._request(station, now):
-                        for owner in station.group.members:
-                            if owner in self.listeners:
-                                requested.setdefault(owner, []).append((first, stop))
+                    ready = station.release(now)
+                    ranges = tuple((first, stop) for first, stop, _ in ready)
+                    runs.setdefault((station.group.company, ranges), []).append((station, ready))
+                    requested |= {owner: list(ranges) for owner in station.group.members if owner in self.listeners}
+            for company in runs.values():
+                self._request(company, now)
         return Outcome(
             wall=self.wall,
             busy=self.busy,
@@ -195,7 +203,7 @@ class _Simulation:
             timeline=tuple(self.timeline),
         )
 
-    def _is_held_back(self, station: Station, requested: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
+    def _is_held_back(self, station: Station, requested: Mapping[str, Iterable[tuple[int, int]]]) -> bool:
         """Whether something that a group waits for is requested in this very look: then nothing of the group is."""
         return any(
             listener.station is station and listener.awaits(first, stop)
@@ -204,20 +212,19 @@ class _Simulation:
             for first, stop in ranges
         )
 
-    def _request(self, station: Station, now: float) -> list[tuple[int, int]]:
-        """Request the runs of what is ready: at once it is known when they will start, as nothing passes them."""
-        ready = station.release(now)
-        group, running, slots = station.group, self.running, self.terms.slots
-        delay = self.terms.dequeue_seconds / 2
-        tells = self.in_detail or any(owner in self.commits for owner in group.members)
-        lengths: dict[int, tuple[float, float]] = {}
-        for first, stop, link in ready:
+    def _request(self, company: Sequence[_Released], now: float) -> None:
+        """Request runs of what is ready with the same keys: at once it is known when they start, as nothing passes."""
+        running, slots, delay = self.running, self.terms.slots, self.terms.dequeue_seconds / 2
+        members = tuple(owner for station, _ in company for owner in station.group.members)
+        tells = any(owner in self.commits for owner in members)
+        lengths: dict[int, list[float]] = {}
+        for number, (first, stop, _) in enumerate(company[0][1]):
             while running and running[0] <= now:
                 heappop(running)
-            length = stop - first
-            if length not in lengths:
-                lengths[length] = self._takes(group, length)
-            takes, work = lengths[length]
+            works = lengths.get(stop - first)
+            if works is None:
+                works = lengths[stop - first] = self._works(company, stop - first)
+            takes = self.pace.run_start + works[-1] + self.pace.run_end
             if slots is None or len(running) < slots:
                 launched = now + delay
                 heappush(running, launched + takes)
@@ -227,15 +234,17 @@ class _Simulation:
                 heapreplace(running, launched + takes)
             self.busy += takes
             begun = launched + self.pace.run_start
-            self.wall = max(self.wall, begun + work)
-            if link is not None:
-                link.done_at = begun + work
+            self.wall = max(self.wall, begun + works[-1])
+            for (_, ready), work in zip(company, works, strict=True):
+                if (link := ready[number][2]) is not None:
+                    link.done_at = begun + work
             if tells:
-                self._tell(group, first, stop, begun)
+                self._tell(members, first, stop, begun)
             if self.in_detail:
                 self.timeline.append(
                     SimulatedRun(
-                        owner=group.owner,
+                        owner=members[0],
+                        members=members,
                         first=first,
                         stop=stop,
                         requested_at=now,
@@ -243,18 +252,20 @@ class _Simulation:
                         ended_at=launched + takes,
                     )
                 )
-        self.runs += len(ready)
-        return [(first, stop) for first, stop, _ in ready]
+        self.runs += len(company[0][1])
 
-    def _takes(self, group: Group, length: int) -> tuple[float, float]:
-        """How long a run takes its slot, and how long it works."""
-        pace = self.pace
-        work = sum(pace.first_key[owner] + (length - 1) * pace.next_key[owner] for owner in group.members)
-        return pace.run_start + work + pace.run_end, work
+    def _works(self, company: Sequence[_Released], length: int) -> list[float]:
+        """When a run has built the assets of each group, from when its first step could begin."""
+        pace, work, found = self.pace, 0.0, []
+        for station, _ in company:
+            for owner in station.group.members:
+                work += pace.first_key[owner] + (length - 1) * pace.next_key[owner]
+            found.append(work)
+        return found
 
-    def _tell(self, group: Group, first: int, stop: int, begun: float) -> None:
+    def _tell(self, members: Sequence[str], first: int, stop: int, begun: float) -> None:
         """Note when the keys of a run are committed, and tell those that wait for them."""
-        for owner in group.members:
+        for owner in members:
             at, step = begun + self.pace.first_key[owner], self.pace.next_key[owner]
             begun = at + (stop - first - 1) * step
             if owner in self.commits:

@@ -48,6 +48,7 @@ CASES: dict[str, dict[str, Shape]] = {
     "chain_behind_single": {"a": shape("single"), "b": shape("single", a=SAME, b=BEFORE)},
     "behind_a_chain": {"a": shape("multi_2", a=BEFORE), "b": shape(a=SAME)},
     "behind_a_chain_single": {"a": shape("single", a=BEFORE), "b": shape("single", a=SAME)},
+    "two_chains": {"a": shape(), "b": shape("multi_4", a=SAME, b=BEFORE), "c": shape("multi_4", a=SAME, c=BEFORE)},
     "chain_and_other": {"a": shape("single", a=BEFORE), "b": shape("single"), "c": shape("multi_2", c=BEFORE)},
     "chain_with_holes": {"a": shape("multi_2", planned=HOLES, a=BEFORE), "b": shape("single", planned=HOLES, b=BEFORE)},
     "window": {"a": shape(), "b": shape(a=WINDOW)},

@@ -25,7 +25,6 @@ from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
 from dagster._daemon.backfill import execute_backfill_iteration
 
 from marigold_assets.planning.model import Request
-from marigold_assets.planning.sharing import groups_of
 from marigold_assets.planning.simulation import Pace, Simulator, Terms
 from marigold_assets.planning.states import AssetState, Reads
 from marigold_assets.planning.wanted import wanted
@@ -114,7 +113,6 @@ def test_at_every_look_the_daemon_requests_the_runs_of_the_simulation(daemon, ca
     instance, backfill_id = daemon.instance, f"{case}-{number}"
     plans = wanted(states_of(case), Request(selection="*"))
     outcome = simulated(plans, PACES[number])
-    members = {group.owner: tuple(sorted(group.members)) for group in groups_of(plans)}
     keys = {one.owner: [key.key for key in one.keys] for one in plans}
     graph = daemon.create_request_context().asset_graph
     target = {AssetKeyPartitionKey(dg.AssetKey([case, owner]), key) for owner, some in keys.items() for key in some}
@@ -132,7 +130,7 @@ def test_at_every_look_the_daemon_requests_the_runs_of_the_simulation(daemon, ca
     )
     expected, actual, seen, reported = {}, {}, {}, set()
     for run in outcome.timeline:
-        mine = (members[run.owner], tuple(keys[run.owner][run.first : run.stop]))
+        mine = (tuple(sorted(run.members)), tuple(keys[run.owner][run.first : run.stop]))
         expected.setdefault(run.requested_at, Counter())[mine] += 1
     looks = int((max(expected) - 15) // 30) + 1
     for now in (15.0 + 30 * look for look in range(looks)):

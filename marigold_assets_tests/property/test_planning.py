@@ -15,7 +15,6 @@ from marigold_assets.planning.as_json import from_json, to_json
 from marigold_assets.planning.bill import price
 from marigold_assets.planning.history import history_of
 from marigold_assets.planning.model import AssetHistory, History, Limits, Order, Reason, RunSample, Spread
-from marigold_assets.planning.sharing import groups_of
 from marigold_assets.planning.simulation import Pace, Simulator, Terms
 from marigold_assets.planning.states import AssetState, Reads, Verdict
 from marigold_assets.planning.submitting import submissions
@@ -151,11 +150,10 @@ def test_in_the_simulation_no_partition_is_begun_before_its_inputs_are_committed
     }
     assert len(committed) == plan.size
     assert outcome.wall == max(committed.values(), default=0.0)
-    members = {group.owner: group.members for group in groups_of(plan.assets)}
     runs = {
         (owner, by_owner[owner].keys[at].key): run
         for run in outcome.timeline
-        for owner in members[run.owner]
+        for owner in run.members
         for at in range(run.first, run.stop)
     }
     assert len(runs) == plan.size
