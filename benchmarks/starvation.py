@@ -6,7 +6,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,20 +21,19 @@ from benchmarks.daemon import DATABASE, live_instance, wait_for
 from benchmarks.measuring import Figure, percentile
 from benchmarks.orders import FIRST_DAY, day_of
 from marigold_assets import FencedPartitionIOManager, dagster_instance
-from marigold_assets.backfill.cancelling import cancel
 from marigold_assets.dagster_instance import Api
 from marigold_assets.model import TableName
 from marigold_assets.stores.duckdb import DuckDBStore
 
 DAYS, ROWS = 730, 20_000
 LOAD_SECONDS = 2.0
-QUEUE_BOUND_SECONDS = 5.0
-"""A free slot is taken when the queue is next looked at: every second, and the daemon has other work, too."""
+QUEUE_BOUND_SECONDS = 15.0
+"""A free slot is taken when the queue is next looked at, every second. But the daemon starts one process after the other,
+and where the backfill keeps all cores busy, each takes it some seconds."""
 START_BOUND = 4.0
-"""Two backfill runs and the daemon leave a new process a part of the machine's two cores."""
+"""Two runs of a backfill and the daemon leave a new process a part of the machine's two cores."""
 BLOCKED_BOUND_SECONDS = 2.0
-_RUNNING: Final = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
-_UNFINISHED: Final = (dg.DagsterRunStatus.QUEUED, *_RUNNING)
+PAUSE, DONE = "pause", "done"
 _TABLE: Final = TableName(schema="shop", name="loaded")
 
 # --- the code location -----------------------------------------------------------------------------------------------
@@ -44,11 +43,22 @@ PARTITIONS = dg.DailyPartitionsDefinition(FIRST_DAY.isoformat(), end_date=day_of
 
 @dg.asset(partitions_def=PARTITIONS, metadata={"partition_expr": "day"}, code_version="1")
 def loaded(context: dg.AssetExecutionContext) -> pd.DataFrame:
-    """Keeps a core busy for a while, and writes what came out."""
+    """Keeps a core busy for a while, unless all is to pause, and writes what came out."""
+    folder = Path(os.environ[DATABASE]).parent
     done, numbers = time.monotonic() + LOAD_SECONDS, np.random.default_rng(0).random(ROWS)
     while time.monotonic() < done:
+        _pause(folder, context.run.run_id)
         numbers = np.sort(np.sqrt(numbers + 1.0))
+    (folder / DONE).touch()
     return pd.DataFrame({"day": pd.Timestamp(context.partition_key), "number": numbers})
+
+
+def _pause(folder: Path, run_id: str) -> None:
+    paused = folder / f"paused@{run_id}"
+    while (folder / PAUSE).exists():
+        paused.touch()
+        time.sleep(0.1)
+    paused.unlink(missing_ok=True)
 
 
 @dg.asset(code_version="1")
@@ -87,56 +97,71 @@ class Started:
 
 
 def run(folder: Path, *, quick: bool) -> list[Figure]:
-    """Launch production runs on an idle instance, beside the backfill, and on an idle instance again."""
-    count, probes = (40, 2) if quick else (DAYS, 6)
+    """Launch production runs beside the backfill, while it works and while it pauses, in turn."""
+    count, rounds = (60, 2) if quick else (DAYS, 6)
     database = folder / "warehouse.duckdb"
-    with live_instance(folder, database, "benchmarks.starvation") as (instance, _):
-        workspace = [str(folder / "workspace.yaml")]
-        with dagster_instance.api(instance, workspace=workspace) as api:
-
-            def probe(number: int) -> list[Started]:
-                return [_production(instance, api, folder) for _ in range(number)]
-
-            probe(1)  # the first one makes the database and its tables
-            idle = probe(probes)
-            backfill = _backfill(api, count)
-            wait_for(lambda: _runs_of_backfills(instance, _RUNNING) >= 2, folder)
-            with _reader(database) as beside:
-                wait_for(lambda: len(beside) > 0, folder)
-                busy = probe(2 * probes)
-            left = _runs_of_backfills(instance, _UNFINISHED)
-            cancel(instance, [backfill], timeout_seconds=300.0)
-            with _reader(database) as alone:
-                idle += probe(probes)
-    if left < 2:
+    with (
+        live_instance(folder, database, "benchmarks.starvation") as (instance, _),
+        dagster_instance.api(instance, workspace=[str(folder / "workspace.yaml")]) as api,
+    ):
+        _production(instance, api, folder)  # the first one makes the database and its tables
+        before = [_production(instance, api, folder) for _ in range(rounds)]
+        backfill = _backfill(api, count)
+        idle, busy = [], []
+        reader = _Reader(database)
+        with reader.reading():
+            wait_for((folder / DONE).exists, folder)
+            for _ in range(rounds):
+                reader.seconds = reader.alone
+                with _paused(folder):
+                    idle.append(_production(instance, api, folder))
+                reader.seconds = reader.beside
+                busy += [_production(instance, api, folder) for _ in range(2)]
+        unfinished = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
+        left = instance.get_runs(filters=dg.RunsFilter(tags={"dagster/backfill": backfill}, statuses=unfinished))
+        dagster_instance.ask_to_cancel(instance, backfill)
+    time.sleep(2 * LOAD_SECONDS)  # runs that were told to end still write into the folder
+    if len(left) < 2:
         raise RuntimeError("the backfill was over before everything was measured")
-    return [*_figures(idle, busy), _blocked(beside, alone)]
+    return [*_figures(before, idle, busy), _blocked(reader.beside, reader.alone)]
 
 
-def _figures(idle: list[Started], busy: list[Started]) -> Iterator[Figure]:
+@contextmanager
+def _paused(folder: Path) -> Iterator[None]:
+    """Have the runs of the backfill keep their slots and do nothing."""
+    (folder / PAUSE).touch()
+    try:
+        wait_for(lambda: len(list(folder.glob("paused@*"))) >= 2, folder)
+        yield
+    finally:
+        (folder / PAUSE).unlink()
+
+
+def _figures(before: list[Started], idle: list[Started], busy: list[Started]) -> Iterator[Figure]:
     yield Figure(
         benchmark="starvation",
         name="production in the queue beside a full backfill, at worst",
         value=round(max(one.queued for one in busy), 2),
         unit="s",
         bound=QUEUE_BOUND_SECONDS,
-        details=f"median {median(one.queued for one in busy):.2f} s; on an idle instance"
-        f" {median(one.queued for one in idle):.2f} s, at worst {max(one.queued for one in idle):.2f} s",
+        details=f"median {median(one.queued for one in busy):.2f} s; before the backfill"
+        f" {median(one.queued for one in before):.2f} s, at worst {max(one.queued for one in before):.2f} s",
     )
-    usual = median(one.starting for one in idle)
-    ratios = [one.starting / usual for one in busy]
+    usual = [one.starting for one in idle for _ in range(2)]
+    ratios = [one.starting / beside for one, beside in zip(busy, usual, strict=True)]
     yield Figure(
         benchmark="starvation",
-        name="its process starts, against its usual",
+        name="its process starts, against that of one with the backfill paused",
         value=median(ratios),
         unit="x",
         bound=START_BOUND,
         low=min(ratios),
         high=max(ratios),
-        details=f"{median(one.starting for one in busy):.1f} s, usually {usual:.1f} s"
-        f" ({min(one.starting for one in idle):.1f}-{max(one.starting for one in idle):.1f}); {len(busy)} runs;"
-        f" from submission to done {median(one.whole for one in busy):.1f} s,"
-        f" usually {median(one.whole for one in idle):.1f} s",
+        details=f"{median(one.starting for one in busy):.1f} s, with the backfill paused {median(usual):.1f} s"
+        f" ({min(usual):.1f}-{max(usual):.1f}), before it {median(one.starting for one in before):.1f} s;"
+        f" {len(busy)} runs;"
+        f" from submission to done {median(one.whole for one in busy):.1f} s, paused"
+        f" {median(one.whole for one in idle):.1f} s, before it {median(one.whole for one in before):.1f} s",
     )
 
 
@@ -184,28 +209,28 @@ def _backfill(api: Api, count: int) -> str:
     return api.launch_backfill({"partitionsByAssets": [{"assetKey": {"path": ["loaded"]}, "partitions": ranges}]})
 
 
-def _runs_of_backfills(instance: dg.DagsterInstance, statuses: Sequence[dg.DagsterRunStatus]) -> int:
-    found = instance.get_runs(filters=dg.RunsFilter(statuses=list(statuses)))
-    return sum("dagster/backfill" in run.tags for run in found)
+class _Reader:
+    """Somebody who reads the table again and again; the seconds of each time, by what goes on beside."""
 
+    def __init__(self, database: Path) -> None:
+        self.alone: list[float] = []
+        self.beside: list[float] = []
+        self.seconds = self.beside
+        self._store = DuckDBStore(str(database))
+        self._over = threading.Event()
 
-@contextmanager
-def _reader(database: Path) -> Iterator[list[float]]:
-    """Somebody who reads the table again and again; the seconds of each time."""
-    seconds: list[float] = []
-    over = threading.Event()
-    store = DuckDBStore(str(database))
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        reader = threading.Thread(target=self._read)
+        reader.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            reader.join()
 
-    def read() -> None:
-        while not over.wait(0.05):
-            begun = time.perf_counter()
-            if store.row_count(_TABLE) is not None:
+    def _read(self) -> None:
+        while not self._over.wait(0.05):
+            seconds, begun = self.seconds, time.perf_counter()
+            if self._store.row_count(_TABLE) is not None:
                 seconds.append(time.perf_counter() - begun)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        yield seconds
-    finally:
-        over.set()
-        reader.join()
