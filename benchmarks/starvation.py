@@ -28,7 +28,7 @@ from marigold_assets.stores.duckdb import DuckDBStore
 DAYS, ROWS = 730, 20_000
 LOAD_SECONDS = 2.0
 QUEUE_BOUND_SECONDS = 15.0
-"""A free slot is taken when the queue is next looked at, every second. But the daemon starts one process after the other,
+"""A free slot is taken when the queue is next looked at, every second. But the daemon starts one process after another,
 and where the backfill keeps all cores busy, each takes it some seconds."""
 START_BOUND = 4.0
 """Two runs of a backfill and the daemon leave a new process a part of the machine's two cores."""
