@@ -192,13 +192,19 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield _GAP.join(cells).rstrip()
 
 
+def _after(owners: Sequence[str]) -> str:
+    return f", after {', '.join(owners)}" if owners else ""
+
+
 def shape(asset: AssetPlan, order: Order) -> str:
     """In which runs an asset is built, and in which order."""
-    after = f", after {', '.join(asset.after)}" if asset.after else ""
+    after = _after(asset.after)
     if asset.keys[0].key is None:
         return f"one run{after}"
     if asset.in_run_of is not None:
-        return f"in the runs of {asset.in_run_of}, behind it"
+        behind = ", behind it" if asset.in_run_of in asset.after else ""
+        others = [one for one in asset.after if one != asset.in_run_of]
+        return f"in the runs of {asset.in_run_of}{behind}{_after(others)}"
     if asset.keys_per_run is None:
         size = "one run for all that are ready and follow each other"
     elif asset.keys_per_run == 1:
