@@ -48,7 +48,10 @@ def reads_of(
     is_own = asset.owner == upstream.owner
     is_alike = ours.definition == theirs.definition
     if ours.definition is None or isinstance(mapping, dg.AllPartitionMapping):
-        return Reads(inputs_of=_all_of(mapping, theirs, as_of, instance), is_required=is_required)
+        # Whoever reads everything takes what there is: all of it there never is.
+        takes_any = upstream.has_ledger and not asset.is_partitioned_asset
+        inputs_of = _all_of(mapping, theirs, as_of, instance)
+        return Reads(inputs_of=inputs_of, is_required=is_required and not takes_any)
     if is_alike and not is_own and _is_identity(mapping):
         return Reads(inputs_of=lambda key: (key,), is_required=is_required, same_keys=True)
     exactly = _by_dagster(mapping, ours, theirs, as_of, instance, is_own=is_own)
@@ -191,17 +194,19 @@ def _overlapping(ours: Keyed, theirs: Keyed, exactly: _InputsOf) -> _InputsOf:
 
 
 def _is_required(asset: LocatedAsset, upstream: LocatedAsset) -> bool:
-    """Whether building refuses a partition of the input that was never built.
+    """Whether nothing is to be built without a partition of the input that was never built.
 
-    A mere dependency is nothing to load. An asset of ours refuses what it loads unless it is allowed to be missing; of
-    any other that stores its input here, the IO manager reads the rows that there are.
+    A mere dependency is nothing to load. An asset of ours refuses what it loads unless it is allowed to be missing. To
+    any other the IO manager gives the rows that there are, which are none: rows computed from those would be no error,
+    and wrong.
     """
     name = next((name for name, key in asset.definition.keys_by_input_name.items() if key == upstream.key), None)
     given: Any = None if name is None else asset.definition.node_def.input_dict.get(name)
     if name is None or given is None:
         return False
+    if bool((given.metadata or {}).get(ALLOW_MISSING, False)):
+        return False
     if asset.is_partitioned_asset:
         function = asset.function
-        is_loaded = function is not None and name in inspect.signature(function).parameters
-        return is_loaded and not bool((given.metadata or {}).get(ALLOW_MISSING, False))
-    return not given.dagster_type.is_nothing and not upstream.has_ledger
+        return function is not None and name in inspect.signature(function).parameters
+    return not given.dagster_type.is_nothing

@@ -289,7 +289,7 @@ class TestReads:
             )
         assert list(found.inputs_of("2024-01-01|west")) == []
 
-    def test_are_required_only_where_building_would_refuse(self):
+    def test_are_required_where_nothing_is_to_be_built_without_them(self):
         allowed = dg.AssetIn(metadata={"marigold/allow_missing": True})
 
         @partitioned_asset(partitions_def=DAYS, partition_expr="d", ins={"maybe": allowed}, deps=["mentioned"])
@@ -300,16 +300,21 @@ class TestReads:
         def report(orders: pd.DataFrame) -> pd.DataFrame:
             raise NotImplementedError
 
-        location = location_of(*[asset(name, DAYS) for name in ("orders", "maybe", "mentioned")], sales, report)
+        @dg.asset(partitions_def=DAYS, ins={"maybe": allowed}, deps=["mentioned"])
+        def plain(orders: pd.DataFrame, maybe: pd.DataFrame) -> pd.DataFrame:
+            raise NotImplementedError
+
+        location = location_of(*[asset(name, DAYS) for name in ("orders", "maybe", "mentioned")], sales, plain, report)
 
         def is_required(reader, read):
             mine, other = location.asset(reader), location.asset(read)
             ours, theirs = keys_of(mine.partitions_def), keys_of(other.partitions_def)
             return reads_of(mine, other, ours=ours, theirs=theirs, as_of=NOW, instance=None).is_required
 
-        assert is_required("sales", "orders")
-        assert not is_required("sales", "maybe")
-        assert not is_required("sales", "mentioned")
+        for reader in ("sales", "plain"):
+            assert is_required(reader, "orders")
+            assert not is_required(reader, "maybe")
+            assert not is_required(reader, "mentioned")
         assert not is_required("report", "orders")
 
 
