@@ -254,3 +254,33 @@ def test_what_waits_is_held_back_while_what_it_waits_for_is_still_being_requeste
     assert [(run.first, run.stop, run.requested_at) for run in outcome.timeline if run.owner == "report"] == [
         (0, 4, 135.0)
     ]
+
+
+def test_a_chain_that_begins_anew_goes_on_while_its_other_part_is_still_at_work():
+    links = plan("total", 8, is_chain=True, keys_per_run=None, breaks=(4, 5, 6), restarts=(5,))
+    outcome = simulated([links], later=20.0)
+    requested = [(run.first, run.stop, run.requested_at) for run in outcome.timeline]
+    # The four are committed at 83, the one beside them at 23.
+    assert requested == [(0, 4, 15.0), (5, 6, 15.0), (6, 8, 45.0), (4, 5, 105.0)]
+
+
+def test_also_what_has_waited_is_cut_where_keys_do_not_follow_each_other():
+    assets = [plan("raw", 4, breaks=(2,)), plan("daily", 4, after=("raw",), keys_per_run=None, breaks=(2,))]
+    assert ranges(simulated(assets), "daily") == [(0, 2), (2, 4)]
+
+
+def test_chains_share_a_run_only_while_they_keep_pace():
+    raw = plan("raw", 4, keys_per_run=2)
+    one = plan("one", 4, after=("raw",), is_chain=True, keys_per_run=2)
+    two = replace(one, owner="two", in_run_of="one")
+    alike = simulated([raw, one, two])
+    assert [run.members for run in alike.timeline if run.owner == "one"] == [("one", "two")] * 2
+    # In the run of both at 45 one is committed at 90 and two at 130: the look at 105 finds one alone.
+    first, later = {"raw": 1.0, "one": 2.0, "two": 2.0}, {"raw": 1.0, "one": 38.0, "two": 38.0}
+    pace = Pace(run_start=5.0, run_end=1.0, first_key=first, next_key=later)
+    apart = Simulator([raw, one, two]).run(pace, Terms(slots=None, dequeue_seconds=0.0), in_detail=True)
+    assert [(run.members, run.first, run.requested_at) for run in apart.timeline if run.owner != "raw"] == [
+        (("one", "two"), 0, 45.0),
+        (("one",), 2, 105.0),
+        (("two",), 2, 135.0),
+    ]
