@@ -18,6 +18,7 @@ EVOLVE = "marigold/evolve"
 RENAMED_FROM = "marigold/renamed_from"
 COLUMN_VERSIONS = "marigold/column_versions"
 IMPURE_COLUMNS = "marigold/impure_columns"
+LOOKBACK = "marigold/lookback"
 _OWN_KEYS = "marigold/"
 DEFAULT_SCHEMA = "public"
 
@@ -45,7 +46,7 @@ def swap_options(metadata: Mapping[str, Any], where: Where, *, cut_off: CutOff =
     Raises:
         ConfigurationError: One of the values says nothing of the kind.
     """
-    known = (EVOLVE, RENAMED_FROM, COLUMN_VERSIONS, IMPURE_COLUMNS)
+    known = (EVOLVE, RENAMED_FROM, COLUMN_VERSIONS, IMPURE_COLUMNS, LOOKBACK)
     if unknown := [key for key in metadata if key.startswith(_OWN_KEYS) and key not in known]:
         raise ConfigurationError(
             f"the asset's metadata has the unknown key {unknown[0]!r}",
@@ -108,6 +109,22 @@ def impure_columns(metadata: Mapping[str, Any], where: Where) -> Mapping[str, st
     raise ConfigurationError(
         f"{IMPURE_COLUMNS} is {given!r}, which does not give a reason for each column",
         remedy=f'set metadata={{"{IMPURE_COLUMNS}": {{"<column>": "<why it may differ>"}}}} on the asset',
+        **where,
+    )
+
+
+def lookback(metadata: Mapping[str, Any], where: Where) -> int:
+    """How many partitions before a missing one are computed again as well, as an asset says; 0 if it says nothing.
+
+    Raises:
+        ConfigurationError: It says something else than a number.
+    """
+    given = _plain(metadata.get(LOOKBACK, 0))
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    raise ConfigurationError(
+        f"{LOOKBACK} is {given!r}, which is no number of partitions",
+        remedy=f'set metadata={{"{LOOKBACK}": 3}} on the asset, or another whole number from 0 on',
         **where,
     )
 

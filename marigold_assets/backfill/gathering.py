@@ -12,14 +12,16 @@ from datetime import datetime
 
 import dagster as dg
 
-from marigold_assets import dagster_loading
+from marigold_assets import dagster_loading, partitions
 from marigold_assets.backfill.keyed import Keyed
 from marigold_assets.backfill.limits import limits_of
+from marigold_assets.backfill.past_prices import said_of_past_prices
 from marigold_assets.backfill.past_runs import past_runs
 from marigold_assets.backfill.ranges import asked_for
 from marigold_assets.backfill.reads import reads_of
 from marigold_assets.backfill.selecting import select
 from marigold_assets.backfill.stale import Deep, said_of_deep, verdicts_of
+from marigold_assets.errors import Where
 from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions
 from marigold_assets.planning.history import history_of
 from marigold_assets.planning.making import make_plan
@@ -99,16 +101,20 @@ def plan_of(found: Gathered, request: Request, *, instance: dg.DagsterInstance |
         instance: The live instance, for its limits and for past runs.
         now: When it is made (aware, UTC).
     """
-    samples = past_runs(instance, [one for one in found.assets.values() if one.has_ledger])
+    stored = [one for one in found.assets.values() if one.has_ledger]
+    writers = [one.manager.max_backfill_writers for one in stored]
+    samples = past_runs(instance, stored)
     plan = make_plan(
         request,
         found.states,
-        limits=limits_of(instance),
+        limits=limits_of(instance, min((one for one in writers if one is not None), default=None)),
         history=history_of(samples),
         positions=found.positions,
         made_at=now,
     )
     notes = found.notes
+    if not plan.is_empty:
+        notes = (*notes, *said_of_past_prices(instance, [one.owner for one in plan.assets if one.keys]))
     if found.readers and not plan.is_empty:
         verb = "reads" if len(found.readers) == 1 else "read"
         notes = (*notes, f"{', '.join(found.readers)} {verb} what this plan builds, and {_is(found.readers)} not in it")
@@ -217,6 +223,7 @@ class _Looking:
             reads=self._reads(asset, keyed),
             keys_per_run=1 if policy is None or keyed.definition is None else policy.max_partitions_per_run,
             grouping=None if keyed.definition is None else (asset.arguments, keyed.definition, policy),
+            lookback=partitions.lookback(asset.spec.metadata, Where(asset=asset.owner)),
             notes=(*notes, *more),
         )
         return state, deep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import dagster as dg
@@ -12,12 +13,20 @@ from marigold_assets.preflight.settings import BACKFILL, InstanceSettings, backf
 _ASSUMED_SLOTS: Final = 2
 
 
-def limits_of(instance: dg.DagsterInstance | None) -> Limits:
-    """The limits of an instance.
+def limits_of(instance: dg.DagsterInstance | None, writers: int | None = None) -> Limits:
+    """The limits of an instance, and of the databases that are written.
 
     Args:
         instance: The instance; without one, few slots are assumed, and the source says so.
+        writers: How many runs a database lets write at once; ``None``: any number.
     """
+    found = _of_instance(instance)
+    if writers is None or (found.slots is not None and found.slots <= writers):
+        return found
+    return replace(found, slots=writers, source="max_backfill_writers of a database")
+
+
+def _of_instance(instance: dg.DagsterInstance | None) -> Limits:
     if instance is None:
         return Limits(slots=_ASSUMED_SLOTS, source=f"DAGSTER_HOME is not set: {_ASSUMED_SLOTS} slots are assumed")
     settings = read_settings(instance)

@@ -333,6 +333,25 @@ def skipped(plan, owner):
 
 
 class TestPlan:
+    def test_looks_back_as_far_as_an_asset_says(self, tmp_path):
+        def says(reach):
+            @partitioned_asset(partitions_def=DAYS, partition_expr="d", metadata={"marigold/lookback": reach})
+            def late(context: dg.AssetExecutionContext) -> pd.DataFrame:
+                return pd.DataFrame({"d": [pd.Timestamp(context.partition_key)]})
+
+            return late
+
+        manager = FencedPartitionIOManager(database=str(tmp_path / "shop.duckdb"))
+        with dg.DagsterInstance.ephemeral() as instance:
+            for key in DAYS.get_partition_keys()[:5]:
+                dg.materialize([says(2)], partition_key=key, resources={"io_manager": manager}, instance=instance)
+        location = location_of(says(2), database=tmp_path / "shop.duckdb")
+        assert planned(plan_of(location, "late", "2024-01-06", "2024-01-06")) == {
+            "late": ["2024-01-04", "2024-01-05", "2024-01-06"]
+        }
+        with pytest.raises(ConfigurationError, match="asset 'late': marigold/lookback is 'two'"):
+            plan_of(location_of(says("two"), database=tmp_path / "shop.duckdb"), "late")
+
     def test_names_partitions_whose_inputs_there_cannot_be(self, tmp_path):
         orders, hourly = asset("orders", DAYS), asset("hourly", HOURS, orders=None)
         ahead = asset("ahead", DAYS, orders=shifted(0, 1))
@@ -442,5 +461,8 @@ class TestLimits:
         overrides = {"concurrency": {"runs": runs}}
         with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
             found = limits_of(instance)
+            fewer, more = limits_of(instance, 1), limits_of(instance, 9)
         assert found.slots == slots
         assert said in found.source
+        assert (fewer.slots, fewer.source) == (1, "max_backfill_writers of a database")
+        assert more.slots == (9 if slots is None else slots)

@@ -2,6 +2,8 @@
 
 # No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
 
+import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -13,6 +15,7 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from marigold_assets import FencedPartitionIOManager, partitioned_asset
 from marigold_assets.backfill import refusing, request, watching
+from marigold_assets.backfill.past_prices import said_of_past_prices
 from marigold_assets.backfill.price import PRICE_TAG, Price, spoken
 from marigold_assets.backfill.refusing import Wish
 from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
@@ -372,6 +375,22 @@ def test_a_price_is_kept_in_a_tag_and_what_is_none_is_none():
         assert Price.of_tags({PRICE_TAG: text}) is None
     assert Price.of_tags({}) is None
     assert str(PRICE) == "100 s to 2 min for 8 partitions in 4 runs, which take 60 s of run time together"
+
+
+@pytest.mark.slow
+def test_what_past_prices_came_to_is_told_of_launches_of_the_same_assets_that_came_through(shop):
+    of_two = replace(PRICE, partitions=2)
+    shop.record("whole", KEYS[:2], BulkActionStatus.COMPLETED_SUCCESS, **{PRICE_TAG: of_two.as_tag()})
+    for key in KEYS[:2]:
+        shop.run(key, backfill_id="whole")
+    shop.record("in part", KEYS[:1], BulkActionStatus.COMPLETED_SUCCESS, **{PRICE_TAG: of_two.as_tag()})
+    shop.record("failed", KEYS[:2], BulkActionStatus.COMPLETED_FAILED, **{PRICE_TAG: of_two.as_tag()})
+    for backfill_id in ("in part", "failed"):
+        shop.run(KEYS[0], backfill_id=backfill_id)
+    [told] = said_of_past_prices(shop.instance, ["shop/orders"])
+    assert re.fullmatch(r"the last prices .*: 100 s was predicted and \d+ s taken", told)
+    assert said_of_past_prices(shop.instance, ["shop/orders", "shop/sales"]) == ()
+    assert said_of_past_prices(None, ["shop/orders"]) == ()
 
 
 def test_durations_are_said_as_people_say_them():
