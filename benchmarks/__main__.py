@@ -17,6 +17,7 @@ from pathlib import Path
 import duckdb
 
 from benchmarks import (
+    bill,
     daemon,
     growth,
     io_manager,
@@ -45,6 +46,7 @@ _BENCHMARKS = {
     "starvation": starvation.run,
     "planning": planning.run,
     "plans": plans.run,
+    "bill": bill.run,
 }
 
 
