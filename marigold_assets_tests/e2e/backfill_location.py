@@ -82,4 +82,5 @@ defs = dg.Definitions(
     assets=[raw, total, single, fragile, pausing, checked],
     asset_checks=[cents_are_right],
     resources={"io_manager": FencedPartitionIOManager(database=str(ROOM / "warehouse.duckdb"), schema="shop")},
+    executor=dg.in_process_executor,  # a process a run is enough of them
 )

@@ -114,7 +114,7 @@ def test_days_and_the_chain_behind_them_are_launched_as_planned_watched_and_seen
 def test_a_canceled_launch_leaves_whole_days_starts_nothing_more_and_the_same_launch_builds_the_rest(shop):
     shop.pace("single", 0.5)
     saved = shop.rig.room / "plan.json"
-    shop.marigold("plan", "single", "--from", KEYS[0], "--to", KEYS[11], "--save", str(saved))
+    shop.marigold("plan", "single", "--from", KEYS[0], "--to", KEYS[7], "--save", str(saved))
     name, backfills = shop.launch("--plan", str(saved))
     shop.helpers.wait_for(lambda: len(shop.keys("single")) >= 2, "two days to be built", every_seconds=0.2)
     assert "Cancel it?" not in shop.marigold("cancel", name, "--dry-run").output
@@ -123,7 +123,7 @@ def test_a_canceled_launch_leaves_whole_days_starts_nothing_more_and_the_same_la
     assert canceled["is_over"]
     built = set(shop.keys("single"))
     started = {run.run_id for run in shop.runs(backfills) if run.status is not dg.DagsterRunStatus.CANCELED}
-    assert 2 <= len(built) < 12
+    assert 2 <= len(built) < 8
     assert shop.rig.query("SELECT count(*), count(DISTINCT day) FROM shop.single") == [(len(built), len(built))]
     time.sleep(3)  # some looks of the daemon, and of the queue
     assert {run.run_id for run in shop.runs(backfills) if run.status is not dg.DagsterRunStatus.CANCELED} == started
@@ -131,24 +131,24 @@ def test_a_canceled_launch_leaves_whole_days_starts_nothing_more_and_the_same_la
     assert set(shop.keys("single")) == built
     [left] = canceled["status"]["assets"]
     assert (left["done"], left["running"]) == (len(built), 0)
-    assert left["done"] + left["queued"] + left["canceled"] + left["failed"] == 12
+    assert left["done"] + left["queued"] + left["canceled"] + left["failed"] == 8
     assert shop.marigold("cancel", name, "--yes", code=2).stderr.count("is over already") == 1
 
     # What was planned is not what there is to do any more.
     conflict = shop.marigold("launch", "--plan", str(saved), "--yes", code=2)
     assert "there is something else to do" in conflict.stderr
-    assert canceled["resume"].endswith(f"single --from {KEYS[0]} --to {KEYS[11]}")
+    assert canceled["resume"].endswith(f"single --from {KEYS[0]} --to {KEYS[7]}")
     shop.pace("single", 0)
-    rest, _ = shop.launch("single", "--from", KEYS[0], "--to", KEYS[11])
+    rest, _ = shop.launch("single", "--from", KEYS[0], "--to", KEYS[7])
     ended = shop.await_end(rest)
-    assert ended["assets"][0]["total"] == 12 - len(built)
-    assert sorted(shop.keys("single")) == KEYS[:12]  # no day twice
+    assert ended["assets"][0]["total"] == 8 - len(built)
+    assert sorted(shop.keys("single")) == KEYS[:8]  # no day twice
 
 
 def test_a_spent_budget_stops_the_rest_though_nobody_watches(shop):
     for key in KEYS[:4]:
         (shop.rig.room / f"raise@fragile@{key}").touch()
-    name, backfills = shop.launch("fragile", "--max-failures", "1")
+    name, backfills = shop.launch("fragile", "--to", KEYS[19], "--max-failures", "1")
     shop.helpers.wait_for(
         lambda: not shop.rig.instance.get_backfill(backfills[0]).status.value.startswith(("REQ", "CANCELING")),
         f"the rest to be canceled\n{shop.rig.logs()}",
@@ -185,6 +185,6 @@ def test_a_canary_whose_check_fails_stops_the_rest_and_a_good_one_is_followed_ne
 @pytest.mark.parametrize("moment", [0.5, 2, 4, 6, 8, 10])
 def test_a_launch_that_is_canceled_at_any_moment_ends(shop, moment):
     shop.pace("pausing", 1)
-    name, _ = shop.launch("pausing", "--restate", "--from", KEYS[0], "--to", KEYS[11])
+    name, _ = shop.launch("pausing", "--restate", "--from", KEYS[0], "--to", KEYS[7])
     time.sleep(moment)
     assert json.loads(shop.marigold("cancel", name, "--yes", "--json").stdout)["seconds"] < 90
