@@ -75,9 +75,7 @@ def behind(mixed: pd.DataFrame, previous: pd.DataFrame | None) -> pd.DataFrame:
 
 defs = dg.Definitions(
     assets=[running, daily, mixed, behind],
-    resources={
-        "io_manager": FencedPartitionIOManager(database=os.environ.get(DATABASE, "unset.duckdb"), schema="shop")
-    },
+    resources={"io_manager": FencedPartitionIOManager(database=dg.EnvVar(DATABASE), schema="shop")},
 )
 
 # --- the measurement -------------------------------------------------------------------------------------------------
