@@ -34,7 +34,8 @@ def past_runs(instance: dg.DagsterInstance | None, assets: Iterable[LocatedAsset
         return []
     succeeded = dg.RunsFilter(run_ids=sorted(swaps), statuses=[dg.DagsterRunStatus.SUCCESS])
     records = [one for one in instance.get_run_records(succeeded) if one.start_time and one.end_time]
-    launched = _launched(instance, [one.create_timestamp.timestamp() for one in records])
+    created = [one.create_timestamp.timestamp() for one in records]
+    launched = left_queue(instance, min(created)) if created else {}
     spans = {one.dagster_run.run_id: (float(one.start_time or 0), float(one.end_time or 0)) for one in records}
     # What a process has run that was there already started at once. Of that nothing is to be learned, so it is said to
     # have started like the others.
@@ -51,13 +52,14 @@ def past_runs(instance: dg.DagsterInstance | None, assets: Iterable[LocatedAsset
     return sorted(samples, key=lambda one: one.ended_at)
 
 
-def _launched(instance: dg.DagsterInstance, created: Sequence[float]) -> Mapping[str, float]:
-    """When runs left the queue; those that no queue and no launcher has seen, as of Dagster's commands, never did."""
-    if not created:
-        return {}
-    wanted = dg.RunStatusChangeRecordsFilter(
-        event_type=dg.DagsterEventType.RUN_STARTING, after_timestamp=min(created) - 1
-    )
+def left_queue(instance: dg.DagsterInstance, since: float) -> Mapping[str, float]:
+    """When runs left the queue, by run; those that no queue and no launcher has seen never did.
+
+    Args:
+        instance: Where.
+        since: The Unix time from which on they may have.
+    """
+    wanted = dg.RunStatusChangeRecordsFilter(event_type=dg.DagsterEventType.RUN_STARTING, after_timestamp=since - 1)
     found = instance.fetch_run_status_changes(wanted, limit=_MOST_EVENTS)
     return {record.run_id: record.timestamp for record in found.records}
 

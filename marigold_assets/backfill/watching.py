@@ -12,6 +12,7 @@ import dagster as dg
 
 from marigold_assets import dagster_instance, dagster_internals
 from marigold_assets.attempt import FENCED_OUT_BY_TAG, NOBODY, PARTITION_TAG, RANGE_START_TAG, owner_of
+from marigold_assets.backfill.past_runs import left_queue
 from marigold_assets.backfill.price import CANARY_TAG, Price
 from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
 from marigold_assets.dagster_instance import Backfill
@@ -104,7 +105,8 @@ class Progress:
         succeeded_runs: How many have ended well.
         failed_runs: How many failed for good.
         canceled_runs: How many were canceled.
-        busy_seconds: How long runs took together; ``None`` where there are too many to look at.
+        busy_seconds: How long runs were in their slots together; ``None`` until all have ended, or where there are too
+            many to look at.
         troubles: Some of those that failed, the newest first.
         price: What was predicted.
         last_commit: When the last partition so far was committed (aware, UTC).
@@ -294,7 +296,7 @@ def look(
         succeeded_runs=runs.count(dg.DagsterRunStatus.SUCCESS),
         failed_runs=len(runs.failed_for_good()),
         canceled_runs=runs.count(dg.DagsterRunStatus.CANCELED),
-        busy_seconds=runs.busy_seconds(),
+        busy_seconds=runs.busy_seconds(launched_at),
         troubles=tuple(runs.troubles()),
         price=Price.of_tags(backfills[0].tags),
         first_commit=min(commits, default=None),
@@ -336,14 +338,14 @@ class _Runs:
         """Those that failed, and that Dagster does not try again."""
         return [one for one in self._some(*_FAILED) if one.tags.get(_WILL_RETRY_TAG) != "true"]
 
-    def busy_seconds(self) -> float | None:
-        """How long they took together, in their slots."""
+    def busy_seconds(self, since: datetime) -> float | None:
+        """How long they were in their slots together, once all have ended: from when they left the queue."""
         records = self._instance.get_run_records(self._filter(), limit=_MOST_RUNS)
-        if len(records) == _MOST_RUNS:
+        if len(records) == _MOST_RUNS or not all(one.dagster_run.is_finished for one in records):
             return None
-        return sum(
-            one.end_time - one.start_time for one in records if one.end_time is not None and one.start_time is not None
-        )
+        left = left_queue(self._instance, since.timestamp())
+        spans = [(left.get(one.dagster_run.run_id, one.start_time), one.end_time) for one in records]
+        return sum(end - start for start, end in spans if start is not None and end is not None)
 
     def troubles(self) -> Iterator[Trouble]:
         """The newest of those that failed."""
