@@ -29,6 +29,7 @@ from dagster._core.execution.context.compute import current_execution_context
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan import execute_step
 from dagster._core.storage.dagster_run import assets_are_externally_managed
+from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SCHEDULED_EXECUTION_TIME_TAG
 from dagster._core.types.dagster_type import resolve_dagster_type
 
 _FRAMES_TO_STORE_OUTPUT = 12
@@ -42,6 +43,23 @@ def planned_asset_keys(instance: dg.DagsterInstance, run: dg.DagsterRun) -> froz
     wanted = set(plan.step_keys_to_execute)
     properties = (output.properties for step in plan.steps if step.key in wanted for output in step.outputs)
     return frozenset(found.asset_key for found in properties if found is not None and found.asset_key is not None)
+
+
+def runs_of_schedule(instance: dg.DagsterInstance, schedule: str, partition: str) -> list[dg.DagsterRun]:
+    """The runs of a partition that schedules of some name have made, in whatever code location these are."""
+    tags = {SCHEDULE_NAME_TAG: schedule, PARTITION_NAME_TAG: partition}
+    return list(instance.get_runs(dg.RunsFilter(tags=tags)))
+
+
+def tick_of(run: dg.DagsterRun) -> datetime | None:
+    """When the tick was due that has made a run; ``None``: no schedule has made it."""
+    text = run.tags.get(SCHEDULED_EXECUTION_TIME_TAG)
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def selected_assets(repository: dg.RepositoryDefinition, selection: dg.AssetSelection) -> frozenset[dg.AssetKey]:
+    """The assets of a code location that a selection names."""
+    return frozenset(selection.resolve(repository.asset_graph, allow_missing=True))
 
 
 def upstream_node(context: dg.AssetExecutionContext, key: dg.AssetKey) -> BaseAssetNode | None:

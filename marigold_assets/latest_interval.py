@@ -12,6 +12,7 @@ import dagster as dg
 
 from marigold_assets.attempt import owner_of
 from marigold_assets.cron import later
+from marigold_assets.dagster_internals import planned_asset_keys, runs_of_schedule, selected_assets, tick_of
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.expected import time_of
 from marigold_assets.gaps import fill_command, selection_of
@@ -19,8 +20,6 @@ from marigold_assets.gaps import fill_command, selection_of
 Target = Sequence[dg.AssetsDefinition] | dg.AssetSelection | str
 Windowed = dg.TimeWindowPartitionsDefinition | dg.MultiPartitionsDefinition
 
-_PARTITION, _SCHEDULE = "dagster/partition", "dagster/schedule_name"
-_SCHEDULED = "dagster/scheduled_execution_time"
 # Far enough back to hold the latest interval: of minutes, hours, days, weeks, months, years. Dagster lists all that
 # there are, so that a short time is looked through first.
 _SPANS = tuple(timedelta(days=days) for days in (0.1, 3, 16, 70, 800))
@@ -76,7 +75,7 @@ def build_latest_interval_schedule(
             f"schedule {name!r} has a grace of {_words(grace)}, so that every tick would come too late",
             remedy="give a grace of minutes or hours, such as timedelta(hours=6)",
         )
-    definition, assets = _partitions_of(name, target, partitions_def)
+    definition = _partitions_of(name, target, partitions_def)
     calendar = _time_of(definition)
     offsets = (minute_of_hour, hour_of_day, day_of_week, day_of_month)
     given = [one is not None for one in offsets]
@@ -93,9 +92,7 @@ def build_latest_interval_schedule(
     selection = _to_fill(target)
     zone = execution_timezone or calendar.timezone
     crons = (cron,) if isinstance(cron, str) else tuple(cron)
-    judge = _Judge(
-        name=name, definition=definition, selection=selection, assets=assets, crons=crons, zone=zone, grace=grace
-    )
+    judge = _Judge(name=name, definition=definition, selection=selection, crons=crons, zone=zone, grace=grace)
 
     @dg.schedule(
         name=name,
@@ -109,12 +106,13 @@ def build_latest_interval_schedule(
     def latest_interval(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         """The latest interval, once."""
         due, now = context.scheduled_execution_time.astimezone(UTC), datetime.now(UTC)
-        keys = judge.keys(due, now)
-        if isinstance(keys, dg.SkipReason):
-            return keys
-        wanted, before = judge.not_launched(keys, due, _instance_of(context))
+        latest = judge.latest(due, now)
+        if isinstance(latest, dg.SkipReason):
+            return latest
+        before = {key: run for key in latest.keys for run in _launched(latest, key, target, context)}
+        wanted = [key for key in latest.keys if key not in before]
         if not wanted:
-            return dg.SkipReason(before)
+            return _not_again(before)
         return [dg.RunRequest(run_key=f"{name}:{key}", partition_key=key, tags=tags) for key in wanted]
 
     return latest_interval
@@ -172,19 +170,28 @@ def latest_interval_condition(
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Latest:
+    """The latest interval as of a tick of a schedule: its partitions, and when it has ended."""
+
+    schedule: str
+    due: datetime
+    keys: Sequence[str]
+    end: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Judge:
     """What a tick is about, and why it may be skipped."""
 
     name: str
     definition: Windowed
     selection: str
-    assets: frozenset[dg.AssetKey]
     crons: Sequence[str]
     zone: str
     grace: timedelta
 
-    def keys(self, due: datetime, now: datetime) -> list[str] | dg.SkipReason:
-        """The partitions of the interval that a tick is about, or why it is skipped."""
+    def latest(self, due: datetime, now: datetime) -> _Latest | dg.SkipReason:
+        """The interval that a tick is about, or why it is skipped."""
         calendar = _time_of(self.definition)
         key, newest = _latest(calendar, due), _latest(calendar, max(due, now))
         if key is None or not calendar.has_partition_key(key):
@@ -193,14 +200,17 @@ class _Judge:
             return dg.SkipReason(f"{key or 'What'} has just ended, and is none of the partitions: {known}.")
         own = self._keys_of(key)
         # Not this tick but the first one behind the interval: another cron may have many more.
-        first = min(due, self._first_tick(calendar.time_window_for_partition_key(key).end))
+        end = calendar.time_window_for_partition_key(key).end
+        first = min(due, self._first_tick(end))
         late = f"its tick of {first:%Y-%m-%d %H:%M} UTC came {_words(now - first)} late"
         if now - first > self.grace:
             why = f"{late}, which is more than the grace of {_words(self.grace)}"
         elif key != newest:
             why = f"{late}, and {newest} has ended since"
         else:
-            return own or dg.SkipReason(f"There is no partition of {key}.")
+            if not own:
+                return dg.SkipReason(f"There is no partition of {key}.")
+            return _Latest(schedule=self.name, due=due, keys=own, end=end)
         return dg.SkipReason(f"{key} was skipped: {why}. {self._remedy(key)}")
 
     def _first_tick(self, after: datetime) -> datetime:
@@ -217,34 +227,44 @@ class _Judge:
     def _remedy(self, key: str) -> str:
         return f"To fill it: {fill_command(self.selection, key, key)}"
 
-    def not_launched(
-        self, keys: Sequence[str], due: datetime, instance: dg.DagsterInstance | None
-    ) -> tuple[list[str], str]:
-        """Those partitions that this schedule has not launched before, and what is said of the others.
 
-        Dagster compares run keys within one tick only. A run of this very tick is for Dagster to judge: it may have
-        been made, and not submitted.
-        """
-        found = {key: run for key in keys for run in self._launched(key, instance) if _tick_of(run) != due}
-        said = ", ".join(f"{key} by run {run.run_id} ({run.status.value.lower()})" for key, run in found.items())
-        return [key for key in keys if key not in found], (
-            f"Skipped: this schedule has launched {said} before, and does so once."
-        )
+def _launched(
+    latest: _Latest, key: str, target: Target, context: dg.ScheduleEvaluationContext
+) -> Iterator[dg.DagsterRun]:
+    """The runs of a partition that the schedule has launched before this tick: Dagster compares those of one tick only.
 
-    def _launched(self, key: str, instance: dg.DagsterInstance | None) -> Iterator[dg.DagsterRun]:
-        if instance is None:
-            return
-        filters = dg.RunsFilter(tags={_SCHEDULE: self.name, _PARTITION: key})
-        for record in instance.get_run_records(filters):
-            # Another code location may have a schedule of the same name.
-            chosen = record.dagster_run.asset_selection
-            if not chosen or not self.assets or chosen & self.assets:
-                yield record.dagster_run
+    A run of this very tick is for Dagster to judge: it may have been made, and not submitted. One of another tick that
+    was never submitted never will be: the scheduler died in between.
+    """
+    instance = _instance_of(context)
+    found = [] if instance is None else runs_of_schedule(instance, latest.schedule, key)
+    submitted = [run for run in found if run.status != dg.DagsterRunStatus.NOT_STARTED]
+    # Before its end, it was another interval of the same name: the day that a month begins with.
+    others = [run for run in submitted if (tick := tick_of(run)) is None or (latest.due != tick >= latest.end)]
+    if instance is None or not others:
+        return
+    own = _assets_of(target, context)
+    for run in others:
+        # Another code location may have a schedule of the same name, which builds other assets.
+        built = planned_asset_keys(instance, run)
+        if not built or not own or built & own:
+            yield run
 
 
-def _tick_of(run: dg.DagsterRun) -> datetime | None:
-    text = run.tags.get(_SCHEDULED)
-    return None if text is None else datetime.fromisoformat(text)
+def _not_again(runs: Mapping[str, dg.DagsterRun]) -> dg.SkipReason:
+    said = ", ".join(f"{key} by run {run.run_id} ({run.status.value.lower()})" for key, run in runs.items())
+    return dg.SkipReason(f"Skipped: this schedule has launched {said} before, and does so once.")
+
+
+def _assets_of(target: Target, context: dg.ScheduleEvaluationContext) -> frozenset[dg.AssetKey]:
+    """The assets that a schedule builds; none where nobody knows, in a test without a code location."""
+    if not isinstance(target, dg.AssetSelection | str):
+        return frozenset(spec.key for one in target for spec in one.specs)
+    try:
+        repository = context.repository_def
+    except dg.DagsterInvariantViolationError:
+        return frozenset()
+    return selected_assets(repository, dg.AssetSelection.from_string(target) if isinstance(target, str) else target)
 
 
 def _instance_of(context: dg.ScheduleEvaluationContext) -> dg.DagsterInstance | None:
@@ -288,16 +308,14 @@ def _to_fill(target: Target) -> str:
     return selection_of([owner_of(key) for one in target if one.partitions_def is not None for key in one.keys])
 
 
-def _partitions_of(
-    name: str, target: Target, given: dg.PartitionsDefinition[Any] | None
-) -> tuple[Windowed, frozenset[dg.AssetKey]]:
+def _partitions_of(name: str, target: Target, given: dg.PartitionsDefinition[Any] | None) -> Windowed:
     if isinstance(target, dg.AssetSelection | str):
         if given is None:
             raise ConfigurationError(
                 f"schedule {name!r} is about a selection, which does not tell its partitions before it is loaded",
                 remedy="give partitions_def, or the assets themselves",
             )
-        return _windowed(given, f"schedule {name!r}"), frozenset()
+        return _windowed(given, f"schedule {name!r}")
     specs = [spec for one in target for spec in one.specs]
     found = {spec.key: spec.partitions_def for spec in specs if spec.partitions_def is not None}
     definitions = list(dict.fromkeys([*found.values(), *([given] if given is not None else [])]))
@@ -312,7 +330,7 @@ def _partitions_of(
             else "make a schedule for each of them",
             asset=asset,
         )
-    return _windowed(definitions[0], f"schedule {name!r}", asset), frozenset(spec.key for spec in specs)
+    return _windowed(definitions[0], f"schedule {name!r}", asset)
 
 
 def _windowed(definition: dg.PartitionsDefinition[Any], what: str, asset: str | None = None) -> Windowed:

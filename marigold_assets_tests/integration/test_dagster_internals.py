@@ -127,6 +127,31 @@ def test_the_plan_of_a_job_is_known_before_its_steps_start(warehouse, days):
     assert seen == [{days.key, u.key}]
 
 
+def test_the_runs_of_a_schedule_are_found_by_its_name_and_tell_their_tick(warehouse, days):
+    """By the names of tags that Dagster's scheduler sets, as the tests of schedules show with a real one."""
+
+    @dg.schedule(cron_schedule="0 0 * * *", target=[days], name="nightly")
+    def nightly(context): ...
+
+    job = dg.Definitions([days]).resolve_implicit_global_asset_job_def()
+    tags = {**dg.DagsterRun.tags_for_schedule(nightly), "dagster/partition": D1}
+    due = {dagster_internals.SCHEDULED_EXECUTION_TIME_TAG: "2024-01-02T00:00:00+00:00"}
+    runs = [warehouse.instance.create_run_for_job(job, tags=tags | more) for more in ({}, due)]
+    found = dagster_internals.runs_of_schedule(warehouse.instance, "nightly", D1)
+    assert {run.run_id: dagster_internals.tick_of(run) for run in found} == {
+        runs[0].run_id: None,
+        runs[1].run_id: datetime(2024, 1, 2, tzinfo=UTC),
+    }
+    for schedule, partition in (("nightly", D2), ("another", D1)):
+        assert dagster_internals.runs_of_schedule(warehouse.instance, schedule, partition) == []
+
+
+def test_a_selection_names_the_assets_that_a_code_location_has(days):
+    repository = dg.Definitions([days]).get_repository_def()
+    selection = dg.AssetSelection.from_string('key:"s/t"') | dg.AssetSelection.assets("nobody")
+    assert dagster_internals.selected_assets(repository, selection) == {days.key}
+
+
 def test_what_a_job_knows_of_its_assets_is_found_by_key(warehouse, days):
     found = []
 

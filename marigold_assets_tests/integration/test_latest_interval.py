@@ -2,13 +2,23 @@
 
 # No `from __future__ import annotations` here: Dagster compares annotations with its classes.
 
+import logging
 import shlex
+import signal
+import warnings
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import dagster as dg
+import dagster._daemon.daemon  # before the scheduler, or they import each other
 import pytest
 import time_machine
+from dagster._core.remote_origin import InProcessCodeLocationOrigin
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
+from dagster._scheduler.scheduler import launch_scheduled_runs
+from dagster._utils.error import SerializableErrorInfo
 
 from marigold_assets import (
     ConfigurationError,
@@ -140,37 +150,172 @@ def instance(tmp_path):
         yield instance
 
 
-def ran(instance, due, key, *, schedule="nightly", assets=(SALES,), status=dg.DagsterRunStatus.SUCCESS):
-    """A run as the scheduler makes it."""
-    tags = {"dagster/schedule_name": schedule, "dagster/partition": key}
-    tags |= {"dagster/scheduled_execution_time": due.astimezone(UTC).isoformat()} if due else {}
-    job = dg.Definitions([asset_of(DAYS, name=one.path[-1]) for one in assets]).resolve_implicit_global_asset_job_def()
-    return instance.create_run_for_job(job, tags=tags, status=status, asset_selection=frozenset(assets))
+LOCATION = """
+from datetime import timedelta
+import dagster as dg
+from marigold_assets import build_latest_interval_schedule
+@dg.asset(partitions_def={definition})
+def {asset}(): ...
+nightly = build_latest_interval_schedule(
+    name="nightly",
+    target={target},
+    partitions_def={definition},
+    grace=timedelta(hours=6),
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    {options}
+)
+defs = dg.Definitions(assets=[{asset}], schedules=[nightly])
+"""
+
+
+class Scheduler:
+    """Dagster's scheduler on code locations that are loaded here; its runs stay in the queue."""
+
+    def __init__(self, folder):
+        self.folder, self.times = folder, {}
+        queue = {"module": "dagster._core.run_coordinator", "class": "QueuedRunCoordinator"}
+        self.instance = dg.DagsterInstance.local_temp(str(folder), overrides={"run_coordinator": queue})
+        self.origins = {}
+
+    def location(
+        self, name, *, asset="sales", target=None, definition='dg.DailyPartitionsDefinition("2023-01-01")', options=""
+    ):
+        """Add a code location with a schedule named nightly, or have another version of it."""
+        path = self.folder / f"{name}_{len(list(self.folder.iterdir()))}.py"
+        path.write_text(
+            LOCATION.format(asset=asset, target=target or f"[{asset}]", definition=definition, options=options)
+        )
+        code = LoadableTargetOrigin(python_file=str(path), working_directory=str(self.folder))
+        self.origins[name] = InProcessCodeLocationOrigin(code, location_name=name)
+        self.times.clear()
+
+    def look(self, *times, crash_after=None):
+        """What is launched at some times, as (code location, partition), the oldest first."""
+        before = {run.run_id for run in self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))}
+        flags = {"nightly": {crash_after: signal.SIGINT}} if crash_after else None
+        workspace = InProcessWorkspaceLoadTarget(list(self.origins.values()))
+        with warnings.catch_warnings():
+            # Dagster itself reads the one of every schedule, and sets the others.
+            warnings.filterwarnings("ignore", "Property `ScheduleDefinition.environment_vars`", DeprecationWarning)
+            warnings.filterwarnings("ignore", r"Non-compliant tag keys like \['dagster/partition", DeprecationWarning)
+            self._tick(workspace, times, flags)
+        queued = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
+        runs = [run for run in queued if run.run_id not in before]
+        return [(run.tags["dagster/code_location"], run.tags["dagster/partition"]) for run in reversed(runs)]
+
+    def _tick(self, workspace, times, flags):
+        with WorkspaceProcessContext(self.instance, workspace) as process:
+            for time in times:
+                with time_machine.travel(at(time), tick=False):
+                    found = launch_scheduled_runs(
+                        process,
+                        logging.getLogger("scheduler"),
+                        at(time),
+                        iteration_times=self.times,
+                        debug_crash_flags=flags,
+                    )
+                    assert [one for one in found if isinstance(one, SerializableErrorInfo)] == []
+
+    def killed(self, *times):
+        """The scheduler ends when it has made a run and not submitted it."""
+        with pytest.raises(KeyboardInterrupt):
+            self.look(*times, crash_after="RUN_CREATED")
+        [run] = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.NOT_STARTED]))
+        self.times.clear()
+        return run
+
+    def skipped(self):
+        """Why the last tick launched nothing."""
+        [state] = self.instance.all_instigator_state()
+        [tick] = self.instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
+        return tick.skip_reason
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    scheduler = Scheduler(tmp_path)
+    with scheduler.instance:
+        yield scheduler
+
+
+def test_an_interval_that_was_launched_before_is_never_launched_again_whatever_became_of_it(scheduler):
+    """After a changed cron, where another tick falls behind the same interval."""
+    scheduler.location("shop", options="minute_of_hour=30")
+    assert scheduler.look("2024-03-05 23:00", "2024-03-06 00:31", "2024-03-06 00:32") == [("shop", "2024-03-05")]
+    scheduler.location("shop", options='cron_schedule="0 * * * *"')
+    [run] = scheduler.instance.get_runs()
+    assert scheduler.look("2024-03-06 02:00") == []
+    assert f"launched 2024-03-05 by run {run.run_id} (queued) before" in scheduler.skipped()
+    scheduler.instance.report_run_failed(run)
+    assert scheduler.look("2024-03-06 03:00", "2024-03-07 00:00") == [("shop", "2024-03-06")]
+
+
+STORES = """dg.MultiPartitionsDefinition(
+    {"day": dg.DailyPartitionsDefinition("2023-01-01"), "store": dg.StaticPartitionsDefinition(["a", "b"])}
+)"""
+
+
+def test_an_interval_is_not_lost_where_the_scheduler_dies_before_it_has_submitted_the_run(scheduler):
+    """Dagster does the same tick again, finds the run that it has made, and submits it."""
+    scheduler.location("shop")
+    scheduler.look("2024-03-05 23:00")
+    made = scheduler.killed("2024-03-06 00:01")
+    assert scheduler.look("2024-03-06 00:02", "2024-03-06 00:03") == [("shop", "2024-03-05")]
+    assert [run.run_id for run in scheduler.instance.get_runs()] == [made.run_id]
+    scheduler.location("shop", definition=STORES)
+    scheduler.killed("2024-03-07 00:01")
+    assert scheduler.look("2024-03-07 00:02") == [("shop", "2024-03-06|a"), ("shop", "2024-03-06|b")]
+
+
+def test_nor_where_it_comes_back_after_the_next_tick_behind_that_interval(scheduler):
+    """Dagster gives the last tick alone, which is not the one that the run was made for."""
+    scheduler.location("shop", options='cron_schedule="*/10 * * * *"')
+    scheduler.look("2024-03-05 23:59")
+    scheduler.killed("2024-03-06 00:01")
+    assert scheduler.look("2024-03-06 00:11", "2024-03-06 00:21") == [("shop", "2024-03-05")]
+
+
+@pytest.mark.parametrize("is_selection", [False, True], ids=["assets", "selection"])
+def test_schedules_of_one_name_in_two_code_locations_leave_each_other_alone(scheduler, is_selection):
+    for name in ("orders", "visits"):
+        scheduler.location(name, asset=name, target=f'"{name}"' if is_selection else None)
+    assert sorted(scheduler.look("2024-03-05 23:00", "2024-03-06 00:01", "2024-03-06 00:02")) == [
+        ("orders", "2024-03-05"),
+        ("visits", "2024-03-05"),
+    ]
+    scheduler.location("orders", asset="orders", options='cron_schedule="0 * * * *"')
+    assert scheduler.look("2024-03-06 01:00") == []
 
 
 @pytest.mark.parametrize(
-    "status", [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED]
+    ("definition", "day", "due", "key"),
+    [
+        ('dg.WeeklyPartitionsDefinition("2023-01-01")', "2024-03-03", "2024-03-10", "2024-03-03"),
+        ('dg.MonthlyPartitionsDefinition("2023-01-01")', "2024-03-01", "2024-04-01", "2024-03-01"),
+        (
+            'dg.DailyPartitionsDefinition("2023-01-01", timezone="America/New_York")',
+            "2024-03-03",
+            "2024-03-04 05:00",
+            "2024-03-03",
+        ),
+    ],
+    ids=["weeks", "months", "another time zone"],
 )
-def test_an_interval_that_was_launched_before_is_never_launched_again(instance, status):
-    """As after a changed cron, where another tick falls behind the same interval; whatever became of the run."""
-    before = ran(instance, at("2024-03-06 00:30"), "2024-03-05", status=status)
-    said = ticked(nightly(cron_schedule="0 * * * *"), at("2024-03-06 02:00"), instance=instance)
-    assert f"launched 2024-03-05 by run {before.run_id} ({status.value.lower()}) before" in said
-    assert ticked(nightly(cron_schedule="0 * * * *"), at("2024-03-07 00:00"), instance=instance) == ["2024-03-06"]
+def test_an_interval_is_not_one_of_another_definition_that_has_the_same_key(scheduler, definition, day, due, key):
+    scheduler.location("shop")
+    end = at(day) + timedelta(days=1)
+    assert scheduler.look(f"{day} 23:00", f"{end:%Y-%m-%d} 00:01") == [("shop", key)]
+    scheduler.location("shop", definition=definition)
+    moments = [at(due) + timedelta(minutes=minutes) for minutes in (-1, 1, 2)]
+    assert scheduler.look(*(f"{one:%Y-%m-%d %H:%M}" for one in moments)) == [("shop", key)]
 
 
-def test_a_tick_that_was_interrupted_is_for_dagster_to_finish(instance):
-    """Its run exists and was never submitted; Dagster looks for it when it gets the same request again."""
-    due = at("2024-03-06 00:30")
-    ran(instance, due, "2024-03-05", status=dg.DagsterRunStatus.NOT_STARTED)
-    assert ticked(nightly(minute_of_hour=30), due, instance=instance) == ["2024-03-05"]
-
-
-def test_runs_of_others_do_not_count(instance):
-    due = at("2024-03-06")
-    ran(instance, at("2024-03-05 12:00"), "2024-03-05", schedule="another")
-    ran(instance, at("2024-03-05 12:00"), "2024-03-05", assets=[dg.AssetKey("of_another_location")])
-    assert ticked(nightly(), due, instance=instance) == ["2024-03-05"]
+def test_runs_that_somebody_else_has_launched_do_not_count(instance):
+    job = dg.Definitions([asset_of(DAYS)]).resolve_implicit_global_asset_job_def()
+    for more in ({}, {"dagster/schedule_name": "another"}):
+        tags = {"dagster/partition": "2024-03-05", **more}
+        instance.create_run_for_job(job, tags=tags, status=dg.DagsterRunStatus.SUCCESS)
+    assert ticked(nightly(), at("2024-03-06"), instance=instance) == ["2024-03-05"]
 
 
 @pytest.mark.parametrize(
