@@ -266,6 +266,12 @@ class _Looking:
     def _in_ledger(self, asset: LocatedAsset) -> tuple[Collection[Key], tuple[str, ...]]:
         looked = self.ledgers.of(asset)
         connector = asset.store.connector
+        if connector.follows_working_directory:
+            note = (
+                f"'database' is a relative path, another file in every working directory: here it is"
+                f" {connector.secrets.database}"
+            )
+            self.notes += [] if note in self.notes else [note]
         if not connector.exists():
             note = f"the database {connector.secrets.database} does not exist yet"
             self.notes += [] if note in self.notes else [note]

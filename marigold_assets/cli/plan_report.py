@@ -16,7 +16,7 @@ from marigold_assets.backfill.request import words_of
 from marigold_assets.cli.bill_words import bill_lines
 from marigold_assets.cli.columns import counted, moment, plain, shown
 from marigold_assets.cli.rendering import dots
-from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Order, PlannedKey, Skip, SkippedKey
+from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Order, PlannedKey, SkippedKey
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _GAP = "  "
@@ -115,12 +115,15 @@ class Page:
             arguments: What names the code location to commands.
             saved: The file in which the plan is.
         """
+        words = words_of(self._plan.request) if saved is None else ["--plan", str(saved)]
+        self._line()
+        if self._plan.is_blocked:
+            words.append("--skip-blocked")
+            self._line(
+                "To build what is blocked, take along what it lacks: '*daily_sales' is daily_sales and all it reads"
+            )
         if self._plan.is_empty:
             return
-        words = words_of(self._plan.request) if saved is None else ["--plan", str(saved)]
-        if any(one.reason is Skip.BLOCKED for asset in self._plan.assets for one in asset.skipped):
-            words.append("--skip-blocked")
-        self._line()
         self._line(f"Launch it: {shlex.join(['marigold', 'launch', *words, *arguments])}")
 
     def _line(self, text: str = "", style: str = "") -> None:

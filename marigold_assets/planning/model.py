@@ -302,6 +302,11 @@ class BackfillPlan:
         return not any(one.keys for one in self.assets)
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether something that was asked for lacks an input."""
+        return any(one.reason is Skip.BLOCKED for asset in self.assets for one in asset.skipped)
+
+    @property
     def size(self) -> int:
         """How many partitions it builds, of all assets together."""
         return sum(len(one.keys) for one in self.assets)

@@ -78,8 +78,7 @@ def test_the_command_line_builds_a_partition_and_a_range(home, upstream):
     assert events(home, "to_date") == days(1, 5)
     code, out = materialize(home, "--select", "to_date", "--partition", "2024-01-09")
     assert code != 0
-    assert "2024-01-06...2024-01-09" in out
-    assert "in order" in out
+    assert "--from 2024-01-06 --to 2024-01-09" in out
 
 
 def test_a_failure_is_retried_within_the_run_and_the_next_run_goes_on(home, upstream):

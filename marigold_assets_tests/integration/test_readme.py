@@ -9,12 +9,15 @@ import shlex
 import subprocess
 import sys
 import textwrap
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
 import duckdb
 import pytest
 import yaml
+
+from marigold_assets import latest_interval_condition
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 DAY = "2024-03-01"
@@ -165,6 +168,10 @@ def test_the_commands_about_backfills_that_only_look_work_as_printed_and_nothing
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     found = loaded(file)
     assert [one.name for one in found.schedules] == ["nightly"]
+    [condition] = re.findall(r"`automation_condition=(.+?)` ", README.replace("\n", " "))
+    names = {"latest_interval_condition": latest_interval_condition, "timedelta": timedelta}
+    names["days"] = dg.DailyPartitionsDefinition("2024-01-01", timezone="Europe/Madrid")
+    assert isinstance(eval(condition, names), dg.AutomationCondition)
     with dg.DagsterInstance.ephemeral() as instance:
         job = found.resolve_implicit_global_asset_job_def()
         assert job.execute_in_process(partition_key=DAY, instance=instance).success
