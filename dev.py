@@ -56,6 +56,8 @@ ONCE = (
     "integration/test_partitioned_standing.py",
     "integration/test_planning_as_dagster.py",
     "integration/test_preflight_settings.py",
+    "integration/test_readme.py",
+    "integration/test_trial.py",
     "market/test_definitions.py",
     "market/test_dev.py",
     "market/test_headless.py",
