@@ -1,4 +1,4 @@
-"""Gaps: partitions whose interval has ended and that nobody has built."""
+"""Gaps: partitions whose interval has ended and that nobody has built, or that are gone with their table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_/-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Partitions that follow each other in time and were never built.
+    """Partitions that follow each other in time and are missing.
 
     Attributes:
         keys: The partitions, the oldest first.
@@ -54,7 +54,12 @@ class Gaps:
 
 
 def find_gaps(
-    intervals: Sequence[str], lines: Sequence[Sequence[str]], built: Collection[str | None], *, from_start: bool = False
+    intervals: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    built: Collection[str | None],
+    *,
+    is_gone: bool = False,
+    from_start: bool = False,
 ) -> Gaps:
     """Find the gaps of an asset.
 
@@ -62,7 +67,8 @@ def find_gaps(
         intervals: The intervals that have ended, the oldest first.
         lines: For every line of partitions that follow each other in time, the partition of each interval: one line,
             unless there are other dimensions beside time.
-        built: The partitions that exist.
+        built: The partitions that were ever built.
+        is_gone: Whether none of these is there any more.
         from_start: Whether everything is expected from where the definition begins; or else from the first interval
             that was ever built, if any was.
     """
@@ -73,7 +79,7 @@ def find_gaps(
     missing: set[int] = set()
     for line in lines:
         place = start
-        for exists, found in groupby(line[start:], key=built.__contains__):
+        for exists, found in groupby(line[start:], key=lambda key: not is_gone and key in built):
             keys = tuple(found)
             if not exists:
                 gaps.append(Gap(keys=keys, since=intervals[place]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import dagster as dg
@@ -11,9 +12,9 @@ import dagster as dg
 from marigold_assets.backfill.selecting import select
 from marigold_assets.errors import ConfigurationError, MarigoldError
 from marigold_assets.expected import Expected, expected_by, time_of
-from marigold_assets.gaps import Gaps, fill_command, find_gaps, selection_of
+from marigold_assets.gap_checks import Found, look_for_gaps
+from marigold_assets.gaps import Gaps, fill_command, selection_of
 from marigold_assets.location import CodeLocation, LocatedAsset, is_dynamic
-from marigold_assets.uniformity import of_its_kind, settled, unknown_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,14 +24,35 @@ class Missing:
     Attributes:
         asset: The asset.
         expected: The partitions of intervals that have ended.
-        gaps: Those that were never built.
-        note: What else people should know.
+        found: What is missing of these.
     """
 
     asset: LocatedAsset
     expected: Expected
-    gaps: Gaps
-    note: str | None = None
+    found: Found
+
+    @property
+    def gaps(self) -> Gaps:
+        """The partitions that are missing."""
+        return self.found.gaps
+
+    @property
+    def since(self) -> datetime:
+        """When the first interval begins from which on partitions are expected (aware)."""
+        return self.start_of(str(self.gaps.since))
+
+    def missing(self) -> list[str]:
+        """The intervals of which something is missing, the oldest first."""
+        places = {interval: place for place, interval in enumerate(self.expected.intervals)}
+        found: set[int] = set()
+        for gap in self.gaps.gaps:
+            first = places[gap.since]
+            found |= set(range(first, first + len(gap.keys)))
+        return [self.expected.intervals[place] for place in sorted(found)]
+
+    def start_of(self, interval: str) -> datetime:
+        """When an interval begins (aware)."""
+        return self.expected.time.time_window_for_partition_key(interval).start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +70,23 @@ class MissingReport:
     by: datetime
 
     def commands(self, arguments: Sequence[str] = ()) -> list[str]:
-        """What fills all gaps: one command for all assets of the same intervals, since they may read each other.
+        """What fills all gaps, and builds nothing else.
+
+        Assets of the same intervals are filled together, since they may read each other, each of them from the interval
+        on from which it is expected.
 
         Args:
             arguments: What names the code location to a command.
 
         Returns:
-            The commands, that of the shortest intervals first: longer ones are mostly made of them.
+            The commands, those of the shortest intervals first: longer ones are mostly made of them; and of these the
+            oldest first.
         """
-        return [self._command(together, arguments) for together in sorted(self._alike(), key=_length)]
+        return [
+            command
+            for together in sorted(self._alike(), key=_length)
+            for command in _commands([_Part(asset=one, missing=one.missing()) for one in together], arguments)
+        ]
 
     def _alike(self) -> Iterable[list[Missing]]:
         found: dict[object, list[Missing]] = {}
@@ -66,14 +96,36 @@ class MissingReport:
                 found.setdefault((time.cron_schedule, time.timezone, time.fmt), []).append(one)
         return found.values()
 
-    @staticmethod
-    def _command(together: Sequence[Missing], arguments: Sequence[str]) -> str:
-        ends = [(one.expected.time, end) for one in together for end in one.gaps.span or ()]
-        starts = {interval: time.time_window_for_partition_key(interval).start for time, interval in ends}
-        selection = selection_of([one.asset.owner for one in together])
-        return fill_command(
-            selection, min(starts, key=starts.__getitem__), max(starts, key=starts.__getitem__), arguments
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What a command fills of an asset: some of the intervals of which something is missing, the oldest first."""
+
+    asset: Missing
+    missing: Sequence[str]
+
+    @property
+    def ends(self) -> tuple[tuple[datetime, str], tuple[datetime, str]]:
+        first, last = self.missing[0], self.missing[-1]
+        return (self.asset.start_of(first), first), (self.asset.start_of(last), last)
+
+    def cut(self, at: datetime) -> tuple[_Part, _Part]:
+        place = bisect_left(self.missing, at, key=self.asset.start_of)
+        return replace(self, missing=self.missing[:place]), replace(self, missing=self.missing[place:])
+
+
+def _commands(parts: Sequence[_Part], arguments: Sequence[str]) -> list[str]:
+    """One command, or several, so that none reaches before where an asset of it is expected."""
+    parts = [one for one in parts if one.missing]
+    if not parts:
+        return []
+    first, last = min(one.ends[0] for one in parts), max(one.ends[1] for one in parts)
+    youngest = max(one.asset.since for one in parts)
+    if youngest > first[0]:
+        early, late = zip(*(one.cut(youngest) for one in parts), strict=True)
+        return [*_commands(early, arguments), *_commands(late, arguments)]
+    selection = selection_of([one.asset.asset.owner for one in parts])
+    return [fill_command(selection, first[1], last[1], arguments)]
 
 
 def _length(together: Sequence[Missing]) -> timedelta:
@@ -140,8 +192,5 @@ def _missing(asset: LocatedAsset, by: datetime, *, from_start: bool, instance: d
     expected = expected_by(asset.spec.partitions_def, by, instance)  # type: ignore[arg-type]  # it has partitions
     if expected is None:
         raise AssertionError  # it was told apart above
-    heads, stored = settled(asset.store, asset.table, None, lambda: asset.store.row_count(asset.table))
-    heads = of_its_kind(heads)
-    gaps = find_gaps(expected.intervals, expected.lines, heads.keys(), from_start=from_start)
-    note = unknown_rows(stored, [key for line in expected.lines for key in line], heads) if gaps.gaps else None
-    return Missing(asset=asset, expected=expected, gaps=gaps, note=note)
+    found = look_for_gaps(asset.store, asset.table, expected, from_start=from_start)
+    return Missing(asset=asset, expected=expected, found=found)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--from-start", is_flag=True, help="Expect everything from the start of the partitions.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--all", "everything", is_flag=True, help="Show every line, however many there are.")
-@click.option("--check", is_flag=True, help="Exit with 1 if anything is missing.")
+@click.option("--check", is_flag=True, help="Exit with 1 if anything is missing, rows too.")
 def gaps(
     selection: str | None,
     *,
@@ -46,7 +46,7 @@ def gaps(
 
     SELECTION is in Dagster's selection syntax; without it, all assets with daily, hourly, weekly or monthly
     partitions are looked at. Expected is everything since the first interval that was ever built; of an asset of which
-    nothing was built, since the start of its partitions.
+    nothing was built, since the start of its partitions. All of that is missing where its table is gone.
 
     \b
     marigold gaps                       what is missing
@@ -66,7 +66,7 @@ def gaps(
             from marigold_assets.cli.rendering import MOST, console
 
             _render(report, commands, to=console(), most=None if everything else MOST)
-    if check and any(one.gaps.gaps for one in report.assets):
+    if check and not all(one.found.is_whole for one in report.assets):
         raise click.exceptions.Exit(FOUND)
 
 
@@ -106,8 +106,8 @@ def _render(report: MissingReport, commands: list[str], *, to: Console, most: in
             line(f"  {text}")
         if len(shown) < len(one.gaps.gaps):
             line(f"  {dots(to)} and {len(one.gaps.gaps) - len(shown):,} more; --all shows them")
-        if one.note is not None:
-            line(f"  Note: some may have been built by something else: {one.note}.")
+        if one.found.note is not None:
+            line(f"  Note: {one.found.note}.", "" if one.found.is_whole else "yellow")
     for owner, why in report.not_looked_at.items():
         line(f"{owner}: not looked at, {why}", "dim")
     if commands:
@@ -143,7 +143,8 @@ def _as_json(report: MissingReport, commands: list[str]) -> dict[str, Any]:
                 "gaps": [
                     {"first": gap.keys[0], "last": gap.keys[-1], "partitions": len(gap.keys)} for gap in one.gaps.gaps
                 ],
-                "note": one.note,
+                "lost_rows": one.found.lost_rows,
+                "note": one.found.note,
             }
             for one in report.assets
         ],

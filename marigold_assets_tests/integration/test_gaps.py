@@ -122,8 +122,12 @@ def test_without_a_selection_all_assets_in_time_are_looked_at_and_the_others_nam
     assert reasons.keys() == {"report", "foreign", "by_store"}
     assert "no partitions in time" in reasons["report"]
     assert "keeps no ledger" in reasons["foreign"]
-    # Partitions of two kinds cannot be named by one range.
-    assert [shlex.split(one)[4:7:2] for one in found["commands"]] == [[day(1), day(31)], ["2023-11-01", "2024-01-01"]]
+    # Partitions of two kinds cannot be named by one range, and daily sales are expected from the third day on.
+    assert [shlex.split(one)[2:7:2] for one in found["commands"]] == [
+        ["sales_to_date", day(1), day(2)],
+        ['key:"shop/raw_orders" or key:"daily_sales" or key:"sales_to_date"', day(3), day(31)],
+        ["monthly", "2023-11-01", "2024-01-01"],
+    ]
 
 
 def test_everything_can_be_asked_for_from_the_start(shop):
@@ -216,13 +220,16 @@ def checked(warehouse, asset, *, now=APRIL, resources=None, raises=True, **optio
     return evaluation
 
 
+def location_of(warehouse, *assets):
+    return CodeLocation.of(dg.Definitions([*assets], resources={"io_manager": warehouse.io_manager()}))
+
+
 def test_the_89_days_that_a_schedule_has_missed_are_listed(warehouse):
     """C110: built until the end of the year, off for 90 days, and then on for the latest day alone."""
     asset = daily()
     warehouse.materialize(asset, keys=("2023-12-20", "2023-12-31"))
     warehouse.materialize(asset, key="2024-03-31")
-    location = CodeLocation.of(dg.Definitions([asset], resources={"io_manager": warehouse.io_manager()}))
-    report = find_missing(location, None, APRIL)
+    report = find_missing(location_of(warehouse, asset), None, APRIL)
     [one] = report.assets
     assert [str(gap) for gap in one.gaps.gaps] == ["2024-01-01 to 2024-03-30"]
     assert one.gaps.missing == 90
@@ -262,8 +269,7 @@ def test_assets_of_the_same_intervals_are_filled_together_wherever_each_begins(w
 
     asset = daily()
     warehouse.materialize(asset, keys=("2024-02-01", "2024-03-30"))
-    location = CodeLocation.of(dg.Definitions([asset, younger], resources={"io_manager": warehouse.io_manager()}))
-    [command] = find_missing(location, None, APRIL).commands()
+    [command] = find_missing(location_of(warehouse, asset, younger), None, APRIL).commands()
     assert shlex.split(command)[3:] == ["--from", "2024-03-01", "--to", "2024-03-31"]
 
 
@@ -282,11 +288,66 @@ def test_what_is_shown_is_bounded_and_what_another_tool_has_built_is_not_passed_
         warehouse.materialize(asset, key=f"2024-{1 + number // 15:02d}-{1 + 2 * (number % 15):02d}")
     evaluation = checked(warehouse, asset)
     assert len(evaluation.metadata["marigold/gaps"].records) == 20
-    assert "Some may have been built by something else" not in evaluation.description
+    assert "Note" not in evaluation.description
     with duckdb.connect(warehouse.path, config={"custom_user_agent": "dagster"}) as connection:
         connection.execute("INSERT INTO public.sales VALUES (TIMESTAMP '2024-01-04', 1)")
     said = checked(warehouse, asset).description
-    assert "Some may have been built by something else: the table has 30 rows, and the ledger knows of 29" in said
+    assert "Note: some may have been built by something else: the table has 30 rows, and the ledger knows of 29" in said
+
+
+def test_all_of_it_is_missing_where_its_table_is_gone(warehouse):
+    """As `plan` has it."""
+    asset = daily()
+    warehouse.materialize(asset, keys=("2024-03-29", "2024-03-31"))
+    assert checked(warehouse, asset).passed
+    with duckdb.connect(warehouse.path, config={"custom_user_agent": "dagster"}) as connection:
+        connection.execute("DROP TABLE public.sales")
+    report = find_missing(location_of(warehouse, asset), None, APRIL)
+    [one] = report.assets
+    assert [str(gap) for gap in one.gaps.gaps] == ["2024-03-29 to 2024-03-31"]
+    assert report.commands() == ["marigold launch sales --from 2024-03-29 --to 2024-03-31"]
+    evaluation = checked(warehouse, asset)
+    assert not evaluation.passed
+    assert evaluation.description.startswith(
+        "3 of 3 partitions since 2024-03-29 (the first that was built) are missing"
+    )
+    assert "does not exist any more, so all of it counts as missing" in evaluation.description
+
+
+def test_rows_that_something_else_has_removed_are_no_green_check(warehouse):
+    asset = daily()
+    warehouse.materialize(asset, keys=("2024-03-29", "2024-03-31"))
+    with duckdb.connect(warehouse.path, config={"custom_user_agent": "dagster"}) as connection:
+        connection.execute("DELETE FROM public.sales WHERE day = TIMESTAMP '2024-03-30'")
+    [one] = find_missing(location_of(warehouse, asset), None, APRIL).assets
+    assert (one.gaps.missing, one.found.lost_rows, one.found.is_whole) == (0, 1, False)
+    evaluation = checked(warehouse, asset)
+    assert not evaluation.passed
+    said = "Note: something else has removed rows: the table has 2 rows, and the ledger knows of 3"
+    assert evaluation.description.endswith(said)
+    assert evaluation.metadata["marigold/lost_rows"].value == 1
+
+
+def test_a_command_reaches_no_further_back_than_each_of_its_assets_is_expected(warehouse):
+    def named(name):
+        @partitioned_asset(
+            partitions_def=DAYS, partition_expr="day", code_version="1", name=name, backfill_policy=ONE_RUN
+        )
+        def made(context: dg.AssetExecutionContext):
+            return pd.DataFrame({"day": pd.to_datetime(context.partition_keys), "cents": 1})
+
+        return made
+
+    old, young, whole = named("old"), named("young"), named("whole")
+    warehouse.materialize(old, keys=("2024-03-01", "2024-03-03"))
+    warehouse.materialize(old, keys=("2024-03-05", "2024-03-29"))
+    warehouse.materialize(young, keys=("2024-03-20", "2024-03-30"))
+    warehouse.materialize(whole, keys=("2024-03-10", "2024-03-31"))
+    found = find_missing(location_of(warehouse, old, young, whole), None, APRIL)
+    assert found.commands() == [
+        "marigold launch old --from 2024-03-04 --to 2024-03-04",
+        'marigold launch \'key:"old" or key:"young"\' --from 2024-03-30 --to 2024-03-31',
+    ]
 
 
 def test_it_looks_through_a_resource_as_well_and_refuses_what_keeps_no_ledger(warehouse):
@@ -309,6 +370,12 @@ def test_a_check_of_what_has_no_intervals_is_refused_at_definition():
 
         with pytest.raises(ConfigurationError, match="partitions in time"):
             build_gaps_check(asset=stores)
+
+
+@pytest.mark.parametrize("grace", [timedelta(hours=-1), timedelta.max])
+def test_a_grace_that_makes_no_sense_is_refused_at_definition(grace):
+    with pytest.raises(ConfigurationError, match="has a grace of"):
+        build_gaps_check(asset=daily(), grace=grace)
 
 
 @pytest.mark.parametrize(
@@ -343,8 +410,7 @@ def test_gaps_of_another_dimension_are_listed_by_its_lines(warehouse):
 
     for key in ("2024-03-29|a", "2024-03-31|a", "2024-03-30|b"):
         warehouse.materialize(sales, key=key)
-    location = CodeLocation.of(dg.Definitions([sales], resources={"io_manager": warehouse.io_manager()}))
-    report = find_missing(location, "sales", APRIL)
+    report = find_missing(location_of(warehouse, sales), "sales", APRIL)
     [one] = report.assets
     assert report.commands() == ["marigold launch sales --from 2024-03-29 --to 2024-03-31"]
     assert [str(gap) for gap in one.gaps.gaps] == ["2024-03-30|a", "2024-03-29|b", "2024-03-31|b"]

@@ -41,6 +41,12 @@ def test_where_nothing_was_built_everything_is_missing():
     assert described(gaps) == "31 of 31 partitions since 2024-01-01 (the start of its partitions) are missing"
 
 
+def test_where_all_that_was_built_is_gone_it_is_missing_from_the_first_that_was_built():
+    gaps, ranges = found([5, 7], is_gone=True)
+    assert ranges == [(5, 31)]
+    assert (gaps.is_from_start, gaps.earlier) == (False, 4)
+
+
 def test_everything_can_be_expected_from_the_start():
     gaps, ranges = found([5, 6], from_start=True)
     assert ranges == [(1, 4), (7, 31)]
