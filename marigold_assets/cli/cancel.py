@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marigold_assets.cli.failing import FOUND
+from marigold_assets.cli.finite import LONGEST_SECONDS, FiniteRange
 from marigold_assets.cli.options import location_options
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ Examples:
     "--timeout",
     default=180.0,
     show_default=True,
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1, max=LONGEST_SECONDS),
     metavar="SECONDS",
     help="How long to wait until no run of it is left.",
 )

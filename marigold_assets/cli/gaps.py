@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marigold_assets.cli.failing import FOUND
+from marigold_assets.cli.finite import LONGEST_HOURS, FiniteRange
 from marigold_assets.cli.options import location_options, without_collector
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     "grace_hours",
     default=0.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0, max=LONGEST_HOURS),
     help="Hours after its end for which an interval may be missing.",
 )
 @click.option("--from-start", is_flag=True, help="Expect everything from the start of the partitions.")

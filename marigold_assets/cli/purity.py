@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from marigold_assets.cli.finite import LONGEST_SECONDS, FiniteRange
 from marigold_assets.cli.options import location_options
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     "seconds",
     default=600.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True, max=LONGEST_SECONDS),
     help="After how many seconds to give up.",
 )
 @click.option("--strict", is_flag=True, help="Let hints fail, too.")
