@@ -16,6 +16,7 @@ from marigold_assets.admitting import admit_run
 from marigold_assets.dry import dry_run, refuse_writing
 from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
+from marigold_assets.not_retried import allow_again, not_retried
 from marigold_assets.stores.admission import Lease
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.stores.duckdb import DuckDBStore
@@ -123,6 +124,7 @@ def begin_attempt(
     if context.run is None or context.instance is None or dry_run(context.run.run_id) is not None:
         return None
     _disown_inherited_tags(context.instance, context.run)
+    allow_again(context.instance, context.run)
     if store.connector.follows_working_directory and context.log is not None:
         context.log.warning(
             f"'database' is a relative path, which means another file in every working directory; here it is"
@@ -133,7 +135,8 @@ def begin_attempt(
     if running is not None and not running.is_over:
         return running.begin()
     planned = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(context.instance, context.run))
-    with explained(context.instance, context.run.run_id, _known_place(context.run, planned)):
+    where = _known_place(context.run, planned)
+    with not_retried(context.instance, context.run), explained(context.instance, context.run.run_id, where):
         lease = admit_run(
             store,
             context.run,

@@ -15,26 +15,37 @@ MAX_FAILURES_TAG: Final = "marigold/max_failures"
 """How many runs of a launch may fail before the rest is not worth starting."""
 
 _BACKFILL_TAG = "dagster/backfill"
+_RETRY_NUMBER_TAG = "dagster/retry_number"
 _WILL_RETRY_TAG = "dagster/will_retry"
-_RETRY_ON_FAILURE_TAG = "dagster/retry_on_asset_or_op_failure"
+
+
+def is_of_launch(run: dg.DagsterRun) -> bool:
+    """Whether a run that has the tags of a launch is part of it.
+
+    Runs of its backfills are, and their retries, which lose the tag of a backfill that has ended or was canceled. What
+    somebody executes again by hand is not: only its tags are inherited.
+    """
+    return _BACKFILL_TAG in run.tags or _RETRY_NUMBER_TAG in run.tags
 
 
 def failed_runs(instance: dg.DagsterInstance, launch: str) -> list[dg.DagsterRun]:
     """The runs of a launch that failed for good: those that Dagster tries again do not count."""
     filters = dg.RunsFilter(tags={LAUNCH_TAG: launch}, statuses=[dg.DagsterRunStatus.FAILURE])
-    return [one for one in instance.get_runs(filters=filters) if one.tags.get(_WILL_RETRY_TAG) != "true"]
+    failed = instance.get_runs(filters=filters)
+    return [one for one in failed if one.tags.get(_WILL_RETRY_TAG) != "true" and is_of_launch(one)]
 
 
 def refuse_if_spent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     """Refuse to begin an attempt of a launch whose failure budget is spent, and have Dagster cancel the rest of it.
 
-    What somebody executes again when the backfill is over is none of it any more.
+    What somebody executes again by hand when the backfill is over is none of it any more. A run that is refused is not
+    retried (see :mod:`marigold_assets.not_retried`).
 
     Raises:
         FailureBudgetError: More runs have failed than may.
     """
     launch, budget = run.tags.get(LAUNCH_TAG), run.tags.get(MAX_FAILURES_TAG)
-    if launch is None or budget is None or not budget.isdecimal() or _BACKFILL_TAG not in run.tags:
+    if launch is None or budget is None or not budget.isdecimal() or not is_of_launch(run):
         return
     filters = dg.RunsFilter(tags={LAUNCH_TAG: launch}, statuses=[dg.DagsterRunStatus.FAILURE])
     if instance.get_runs_count(filters) <= int(budget):  # the usual case, and cheap
@@ -42,7 +53,6 @@ def refuse_if_spent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     failed = len(failed_runs(instance, launch))
     if failed <= int(budget):
         return
-    instance.add_run_tags(run.run_id, {_RETRY_ON_FAILURE_TAG: "false"})
     for one in dagster_instance.backfills(instance, tags={LAUNCH_TAG: launch}, only_active=True):
         dagster_instance.ask_to_cancel(instance, one.backfill_id)
     raise FailureBudgetError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from marigold_assets import dagster_instance
+from marigold_assets.backfill.launch_runs import LaunchRuns
 from marigold_assets.dagster_instance import Backfill
 
 _LOOK_EVERY_SECONDS = 0.5
@@ -20,7 +21,6 @@ UNFINISHED = (
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 )
-_BACKFILL_TAG = "dagster/backfill"
 _PAGE = 500
 
 
@@ -69,11 +69,11 @@ def cancel(
     while True:
         for backfill_id in backfill_ids:
             dagster_instance.ask_to_cancel(instance, backfill_id)  # again where the daemon has overwritten it
-        _end_runs(instance, _unfinished(instance, backfill_ids), told)
+        _end_runs(instance, unfinished_runs(instance, backfill_ids), told)
         found = [dagster_instance.backfill(instance, one) for one in backfill_ids]
         now = Canceled(
             backfills=tuple(one for one in found if one is not None),
-            unfinished=tuple(run.run_id for run in _unfinished(instance, backfill_ids)),
+            unfinished=tuple(run.run_id for run in unfinished_runs(instance, backfill_ids)),
             ended=len(told),
             seconds=time.monotonic() - begun,
         )
@@ -95,9 +95,6 @@ def _end_runs(instance: dg.DagsterInstance, runs: Sequence[dg.DagsterRun], told:
             told[run.run_id] = now
 
 
-def _unfinished(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> list[dg.DagsterRun]:
-    found: list[dg.DagsterRun] = []
-    for backfill_id in backfill_ids:
-        filters = dg.RunsFilter(tags={_BACKFILL_TAG: backfill_id}, statuses=list(UNFINISHED))
-        found += instance.get_runs(filters=filters, limit=_PAGE)
-    return found
+def unfinished_runs(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> list[dg.DagsterRun]:
+    """The runs of backfills that have not ended, their late retries among them."""
+    return LaunchRuns(instance, backfill_ids).some(*UNFINISHED, most=_PAGE)

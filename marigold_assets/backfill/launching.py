@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import string
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,9 +12,11 @@ from typing import Any, Final
 import dagster as dg
 
 from marigold_assets import dagster_instance
+from marigold_assets.backfill import refusing
 from marigold_assets.backfill.price import CANARY_TAG, PRICE_TAG, Price
 from marigold_assets.backfill.refusing import Wish
 from marigold_assets.backfill.request import REQUEST_TAG, request_as_tag
+from marigold_assets.backfill.wishing import WISH_TAG, wish_as_tag
 from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
 from marigold_assets.errors import PlanConflictError
 from marigold_assets.location import CodeLocation, LocationOptions
@@ -22,6 +25,7 @@ from marigold_assets.planning.submitting import Submission
 from marigold_assets.surveying.survey import consecutive
 
 _ID_LENGTH: Final = 8
+_TAKE_BACK_TIMES, _TAKE_BACK_SECONDS = 5, 0.2
 PRIORITY_TAG: Final = "dagster/priority"
 
 
@@ -51,17 +55,17 @@ class Launching:
     options: LocationOptions
 
     def submit(self, submissions: Sequence[Submission]) -> tuple[str, ...]:
-        """Launch some of it: all, or, if anything is refused, none.
+        """Launch some of it: all, or, if anything is refused or interrupts it, none.
 
         Returns:
             The ids of the backfills.
 
         Raises:
             ConfigurationError: Dagster refuses.
-            PlanConflictError: Dagster would build something else than was planned.
+            PlanConflictError: Dagster would build something else than was planned, or another backfill is at it.
         """
         options = self.options
-        launched: list[str] = []
+        before = self._launched()
         try:
             with dagster_instance.launcher(
                 self.instance,
@@ -71,20 +75,34 @@ class Launching:
                 working_directory=options.working_directory,
                 workspace=options.workspace,
             ) as start:
+                refusing.refuse_others(self.instance, self.plan)  # now: to start the code server took a while
                 for one in submissions:
-                    launched.append(start(self.params(one)))
-                    self._refuse_other_targets(launched[-1], one)
+                    self._refuse_other_targets(start(self.params(one)), one)
+                launched = [one for one in self._launched() if one not in before]
+                refusing.refuse_older(self.instance, launched)
         except BaseException:
-            for backfill_id in launched:
-                dagster_instance.ask_to_cancel(self.instance, backfill_id)
+            self._take_back(before)
             raise
-        return tuple(launched)
+        return tuple(reversed(launched))
+
+    def _launched(self) -> list[str]:
+        found = dagster_instance.backfills(self.instance, tags={LAUNCH_TAG: self.launch})
+        return [one.backfill_id for one in found]
+
+    def _take_back(self, before: Sequence[str]) -> None:
+        """Cancel what was launched since: by its tag, for what interrupts may come before an id is known."""
+        for _ in range(_TAKE_BACK_TIMES):  # the daemon may write over it what it has read before
+            new = [one for one in self._launched() if one not in before]
+            if not any([dagster_instance.ask_to_cancel(self.instance, one) for one in new]):  # noqa: C419 - all of them
+                return
+            time.sleep(_TAKE_BACK_SECONDS)
 
     def params(self, submission: Submission) -> Mapping[str, Any]:
         """What is said to Dagster's API of a backfill."""
         tags = {
             **self.wish.tags,
             LAUNCH_TAG: self.launch,
+            WISH_TAG: wish_as_tag(self.wish),
             PRICE_TAG: Price.of(self.plan).as_tag(),
             REQUEST_TAG: request_as_tag(self.plan.request),
             PRIORITY_TAG: str(submission.priority),

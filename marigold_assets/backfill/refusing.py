@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -130,13 +130,39 @@ def refuse_others(instance: dg.DagsterInstance, plan: BackfillPlan) -> None:
     """
     planned = {one.owner: frozenset(key.key for key in one.keys) for one in plan.assets if one.keys}
     for one in dagster_instance.backfills(instance, only_active=True):
-        owner, keys = _shared(one, planned)
-        if not keys:
+        _refuse_other(one, planned)
+
+
+def refuse_older(instance: dg.DagsterInstance, launched: Collection[str]) -> None:
+    """Refuse what was launched if somebody else had launched some of the same just before.
+
+    Of two launches that do not see each other while they look, at least one sees the other afterwards: that which has
+    the newer backfill of the two.
+
+    Args:
+        instance: Where.
+        launched: The backfills that were launched.
+
+    Raises:
+        PlanConflictError: An older backfill that has not ended is building something of theirs.
+    """
+    newer: list[Backfill] = []
+    for one in dagster_instance.backfills(instance, only_active=True):  # the newest first
+        if one.backfill_id in launched:
+            newer.append(one)
             continue
-        what = f"job {one.job}" if one.job is not None else str(owner)
+        for own in newer:
+            _refuse_other(one, {owner: keys for owner, keys in own.targets.items() if keys})
+
+
+def _refuse_other(other: Backfill, planned: Mapping[str, frozenset[Key]]) -> None:
+    owner, keys = _shared(other, planned)
+    if keys:
+        what = f"job {other.job}" if other.job is not None else str(owner)
+        name = other.backfill_id
         raise PlanConflictError(
-            f"backfill {one.backfill_id} ({one.status}) of {what} is at {_named(keys)} of this plan",
-            remedy=f"wait for it (marigold status {one.backfill_id}) or cancel it (marigold cancel {one.backfill_id})",
+            f"backfill {name} ({other.status}) of {what} is at {_named(keys)} of this plan",
+            remedy=f"wait for it (marigold status {name}) or cancel it (marigold cancel {name})",
             asset=owner,
         )
 

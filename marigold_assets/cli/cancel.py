@@ -29,7 +29,7 @@ Examples:
 @click.argument("name", metavar="LAUNCH_OR_BACKFILL")
 @location_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be canceled.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be canceled, and how it stands.")
 @click.option(
     "--timeout",
     default=180.0,
@@ -48,6 +48,7 @@ def cancel(name: str, *, options: LocationOptions, yes: bool, dry_run: bool, tim
 
     Exits with 1 if runs are still left after --timeout; then canceling goes on by itself.
     """
+    from marigold_assets.backfill.cancelling import Canceled, unfinished_runs
     from marigold_assets.backfill.cancelling import cancel as cancel_all
     from marigold_assets.cli.instance import Ledgers, live_instance
     from marigold_assets.cli.status import look_once
@@ -59,6 +60,15 @@ def cancel(name: str, *, options: LocationOptions, yes: bool, dry_run: bool, tim
             raise click.UsageError(f"{name} is over already: nothing of it is running or waiting.")
         click.echo(_asked(before), err=True)
         if dry_run:
+            if as_json:
+                unfinished = unfinished_runs(instance, [one.backfill_id for one in before.backfills])
+                nothing = Canceled(
+                    backfills=before.backfills,
+                    unfinished=tuple(one.run_id for one in unfinished),
+                    ended=0,
+                    seconds=0.0,
+                )
+                click.echo(json.dumps(_as_json(nothing, before, options), indent=2))
             return
         if not yes:
             click.confirm("Cancel it?", abort=True, err=True)
@@ -112,6 +122,8 @@ def _as_json(found: Canceled, after: Progress, options: LocationOptions) -> dict
 def resume_command(progress: Progress, options: LocationOptions) -> str:
     """The command that launches what is left: the same again, which leaves alone what is built and current."""
     from marigold_assets.backfill.request import request_of_tags, rest_of, words_of
+    from marigold_assets.backfill.wishing import wish_of_tags
+    from marigold_assets.backfill.wishing import words_of as words_of_wish
     from marigold_assets.planning.model import Request
 
     asked = request_of_tags(progress.backfills[0].tags)
@@ -121,4 +133,5 @@ def resume_command(progress: Progress, options: LocationOptions) -> str:
         selection = " or ".join(f'key:"{one.owner}"' for one in progress.assets)
         asked = Request(selection=selection, first=first, last=last)
     asked = rest_of(asked, first, last)
-    return shlex.join(["marigold", "launch", *options.arguments(), *words_of(asked)])
+    wished = words_of_wish(wish_of_tags(progress.backfills[0].tags))
+    return shlex.join(["marigold", "launch", *options.arguments(), *words_of(asked), *wished])

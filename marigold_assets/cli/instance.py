@@ -88,3 +88,23 @@ class Ledgers:
             asset = None if self._location is None else self._location.assets.get(owner)
             self._keys[owner] = () if asset is None else asset.partition_keys(self._instance)
         return self._keys[owner]
+
+    def between(self, owner: str, first: str, last: str) -> Sequence[Key] | None:
+        """The partitions of a range as Dagster takes it; ``None`` where it has none such, or the asset is not known.
+
+        That of several dimensions has those between its ends in each of them.
+
+        Args:
+            owner: The asset.
+            first: The one end, which is one of its partitions.
+            last: The other one.
+        """
+        import dagster as dg
+
+        asset = None if self._location is None else self._location.assets.get(owner)
+        definition = None if asset is None else asset.partitions_def
+        if not isinstance(definition, dg.MultiPartitionsDefinition):
+            return None
+        between = dg.PartitionKeyRange(first, last)
+        found = definition.get_partition_keys_in_range(between, dynamic_partitions_store=self._instance)
+        return [str(key) for key in found]

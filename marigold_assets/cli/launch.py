@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from marigold_assets.cli.failing import FOUND, CannotError
+from marigold_assets.cli.interrupting import interrupted_when_ended
 from marigold_assets.cli.options import location_options
 from marigold_assets.cli.plan_options import optional_request_options
 
@@ -210,30 +212,31 @@ class _Launch:
         """Launch everything; with a canary, the rest of it once that is well."""
         from marigold_assets.backfill import refusing
 
-        if not parts[0].is_canary or len(parts) == 1:
-            return launching.submit(parts)
-        canary = launching.submit(parts[:1])
         name = launching.launch
+        if not parts[0].is_canary or len(parts) == 1:
+            with _named_when_interrupted(f"\nLaunch {name} is canceled, as far as it was launched."):
+                return launching.submit(parts)
+        with _named_when_interrupted(f"\nThe canary of {name} is canceled, if it was launched at all."):
+            canary = launching.submit(parts[:1])
         click.echo(f"Launched the canary of {name}: {parts[0].size} partitions ({canary[0]}).", err=True)
-        try:
+        with _named_when_interrupted(
+            f"\nOnly the canary is launched, and it goes on. See what comes of it: marigold status {name}; then"
+            f" launch the rest: {self._same_again(launching)}"
+        ):
             self._await_canary(launching, canary, ledgers)
             again.refuse_gone(launching.plan, parts[1:])
             refusing.refuse_others(launching.instance, launching.plan)
             return canary + launching.submit(parts[1:])
-        except KeyboardInterrupt:
-            from marigold_assets.backfill.request import words_of
 
-            rest = shlex.join(["marigold", "launch", *self._options.arguments(), *words_of(launching.plan.request)])
-            click.echo(
-                f"\nOnly the canary is launched, and it goes on. See what comes of it: marigold status {name}; then"
-                f" launch the rest: {rest}",
-                err=True,
-            )
-            raise
+    def _same_again(self, launching: Launching) -> str:
+        from marigold_assets.backfill import request, wishing
+
+        asked = [*request.words_of(launching.plan.request), *wishing.words_of(self._wish)]
+        return shlex.join(["marigold", "launch", *self._options.arguments(), *asked])
 
     def _await_canary(self, launching: Launching, canary: Sequence[str], ledgers: Ledgers) -> None:
         """Wait until the canary has ended, and stop here if it is not well."""
-        from marigold_assets.backfill.watching import failed_checks
+        from marigold_assets.backfill.launch_runs import failed_checks
         from marigold_assets.cli.status import watched
 
         progress = watched(launching.instance, ledgers, launching.launch)
@@ -265,6 +268,17 @@ class _Launch:
 
     def _say(self, found: Mapping[str, Any], text: str) -> None:
         click.echo(json.dumps(found, indent=2) if self._as_json else text)
+
+
+@contextmanager
+def _named_when_interrupted(text: str) -> Iterator[None]:
+    """Say what is and what is not launched when somebody interrupts, or ends this process in the usual way."""
+    try:
+        with interrupted_when_ended():
+            yield
+    except KeyboardInterrupt:
+        click.echo(text, err=True)
+        raise
 
 
 def _from_file(path: Path | None) -> BackfillPlan:

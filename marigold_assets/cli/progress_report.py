@@ -54,6 +54,7 @@ def as_json(progress: Progress) -> dict[str, Any]:
                 "done": one.done,
                 "built": one.built,
                 "confirmed_unchanged": one.confirmed,
+                "left_unchanged": one.stood,
                 "built_by_others": one.elsewhere,
                 "running": one.running,
                 "queued": one.queued,
@@ -159,7 +160,7 @@ def _cells(one: AssetProgress, *, with_bar: bool) -> Iterator[RenderableType]:
     if with_bar:
         style = "red" if one.failed else "green" if one.done == one.total else "yellow"
         yield ProgressBar(total=max(1, one.total), completed=one.done, width=_BAR_WIDTH, complete_style=style)
-    for number in (one.done, one.total, one.running, one.queued, one.failed, one.canceled, one.confirmed):
+    for number in (one.done, one.total, one.running, one.queued, one.failed, one.canceled, one.confirmed + one.stood):
         yield Text(f"{number:,}")
 
 
@@ -171,7 +172,8 @@ def _runs(progress: Progress) -> Iterator[Text]:
         "failed": progress.failed_runs,
         "canceled": progress.canceled_runs,
     }
-    said = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number) or "none yet"
+    none = "none that is known" if progress.is_over else "none yet"
+    said = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number) or none
     yield _line(f"Runs: {said}")
     elsewhere = sum(one.elsewhere for one in progress.assets)
     if elsewhere:
@@ -197,7 +199,8 @@ def _time(progress: Progress) -> Iterator[Text]:
     if progress.is_over or progress.done == progress.total:
         took = f"Took: {spoken(progress.wall_seconds)}{compared}"
         busy = progress.busy_seconds
-        yield _line(took if busy is None else f"{took}; {spoken(busy)} of run time")
+        run_time = "nobody knows its run time" if busy is None else f"{spoken(busy)} of run time"
+        yield _line(took if busy is None and not progress.is_over else f"{took}; {run_time}")
         return
     left = progress.remaining_seconds
     until = "nobody can say yet" if left is None else f"about {spoken(left)}{compared}"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from marigold_assets.backfill.watching import Progress
     from marigold_assets.cli.instance import Ledgers
+    from marigold_assets.cli.interrupting import Rests
     from marigold_assets.location import LocationOptions
 
 _LOOK_EVERY_SECONDS = 2.0
@@ -62,7 +63,7 @@ def look_once(instance: dg.DagsterInstance, ledgers: Ledgers, name: str | None) 
     from marigold_assets.backfill import watching
 
     found, backfills = watching.find(instance, name)
-    return watching.look(instance, found, backfills, heads=ledgers.heads, keys=ledgers.keys)
+    return watching.look(instance, found, backfills, heads=ledgers.heads, keys=ledgers.keys, between=ledgers.between)
 
 
 def show(progress: Progress, ledgers: Ledgers) -> None:
@@ -80,6 +81,14 @@ def watched(instance: dg.DagsterInstance, ledgers: Ledgers, name: str | None) ->
     Returns:
         How far it had come then.
     """
+    from marigold_assets.cli.interrupting import Rests
+
+    rests = Rests()
+    with rests.only():
+        return _watched(instance, ledgers, name, rests)
+
+
+def _watched(instance: dg.DagsterInstance, ledgers: Ledgers, name: str | None, rests: Rests) -> Progress:
     import sys
 
     from rich.live import Live
@@ -100,20 +109,20 @@ def watched(instance: dg.DagsterInstance, ledgers: Ledgers, name: str | None) ->
             if progress.is_over:
                 to.print(progress_report.page(progress, to, ledgers.note))
                 return progress
-            begun = _rest(begun)
+            begun = _rest(begun, rests)
             progress = look_once(instance, ledgers, progress.name)
     with Live(progress_report.page(progress, to, ledgers.note), console=to, auto_refresh=False) as live:
         while not progress.is_over:
-            begun = _rest(begun)
+            begun = _rest(begun, rests)
             progress = look_once(instance, ledgers, progress.name)
             live.update(progress_report.page(progress, to, ledgers.note), refresh=True)
     return progress
 
 
-def _rest(begun: float) -> float:
+def _rest(begun: float, rests: Rests) -> float:
     """Sleep for some time after a look that began then, longer where looking takes long."""
     took = time.monotonic() - begun
-    time.sleep(max(_LOOK_EVERY_SECONDS, (_SHARE_OF_TIME - 1) * took))
+    rests.rest(max(_LOOK_EVERY_SECONDS, (_SHARE_OF_TIME - 1) * took))
     return time.monotonic()
 
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
+from dagster._core.execution.backfill import BulkActionStatus
 
+from marigold_assets.cli.interrupting import Rests, interrupted_when_ended
+from marigold_assets.cli.main import main
+from marigold_assets.dagster_instance import Api
 from marigold_assets_tests.integration.cli_project import Project, day
 
 pytestmark = pytest.mark.slow
@@ -129,3 +137,90 @@ def test_a_launch_for_when_the_daemon_starts_is_told_found_and_conflicts(shop, m
     assert f"raw_orders[{day(11)}] is not to be built any more" in message
     assert len(backfills(shop)) == 1
     assert "is over already" in marigold("cancel", launched["launch"], "--yes", code=2)
+
+
+def test_what_was_submitted_when_somebody_interrupts_is_canceled_and_named(shop, marigold, monkeypatch):
+    """A backfill may be there, although its id never came back."""
+    before = {one.backfill_id for one in backfills(shop)}
+    real = Api.launch_backfill
+
+    def interrupted(self, params):
+        real(self, params)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Api, "launch_backfill", interrupted)
+    path = str(shop.folder / f"shop_{shop.folder.name}.py")
+    ran = CliRunner(env={"DAGSTER_HOME": str(shop.home)}).invoke(
+        main, ["launch", "-f", path, *RAW, "--yes", "--without-daemon"]
+    )
+    assert ran.exit_code == 130
+    [made] = [one for one in backfills(shop) if one.backfill_id not in before]
+    assert made.status.value == "CANCELING"
+    assert f"Launch {made.tags['marigold/launch']} is canceled" in ran.stderr
+    end(shop, made)
+
+
+def test_of_two_launches_that_did_not_see_each_other_the_later_one_is_refused_and_canceled(shop, marigold, monkeypatch):
+    before = {one.backfill_id for one in backfills(shop)}
+    real = Api.launch_backfill
+
+    def overtaken(self, params):
+        others = [one for one in params["tags"] if one["key"] != "marigold/launch"]
+        real(self, {**params, "tags": [*others, {"key": "marigold/launch", "value": "theother"}]})
+        return real(self, params)
+
+    monkeypatch.setattr(Api, "launch_backfill", overtaken)
+    wished = ["--max-failures", "3", "--skip-blocked", "--without-daemon", "--tag", "team=till"]
+    message = marigold("launch", *RAW, "--yes", *wished, code=2)
+    mine, other = [one for one in backfills(shop) if one.backfill_id not in before]
+    assert f"backfill {other.backfill_id} (REQUESTED) of shop/raw_orders is at" in message
+    assert (mine.status.value, other.status.value) == ("CANCELING", "REQUESTED")
+    end(shop, mine)
+    said = json.loads(marigold("cancel", "theother", "--dry-run", "--json"))
+    assert (said["is_over"], said["status"]["launch"], said["unfinished_runs"]) == (False, "theother", [])
+    assert said["resume"].endswith("--max-failures 3 --skip-blocked --without-daemon --tag team=till")
+    end(shop, other)
+
+
+def end(shop, backfill):
+    """Cancel it as the daemon would."""
+    with dg.DagsterInstance.from_config(str(shop.home)) as instance:
+        instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interruption_waits_for_the_next_rest_and_a_second_one_does_not():
+    reached = []
+
+    def pressed_amid_a_look():
+        with (rests := Rests()).only():
+            press()
+            reached.append("looked")
+            rests.rest(60)
+
+    def pressed_in_the_last_look():
+        with Rests().only():
+            press()
+            reached.append("ended")
+
+    def pressed_twice():
+        with Rests().only():
+            press()
+            press()
+            reached.append("never")
+
+    def pressed_at_rest():
+        with (rests := Rests()).only():
+            threading.Timer(0.1, press).start()
+            rests.rest(60)
+
+    for case in (pressed_amid_a_look, pressed_in_the_last_look, pressed_twice, pressed_at_rest):
+        with pytest.raises(KeyboardInterrupt):
+            case()
+    assert reached == ["looked", "ended"]
+    with pytest.raises(KeyboardInterrupt), interrupted_when_ended():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

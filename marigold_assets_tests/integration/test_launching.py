@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
 
 import re
+import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,13 +15,17 @@ from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from marigold_assets import FencedPartitionIOManager, partitioned_asset
-from marigold_assets.backfill import refusing, request, watching
+from marigold_assets.backfill import launch_runs, refusing, request, watching, wishing
+from marigold_assets.backfill.cancelling import unfinished_runs
 from marigold_assets.backfill.past_prices import said_of_past_prices
 from marigold_assets.backfill.price import PRICE_TAG, Price, spoken
 from marigold_assets.backfill.refusing import Wish
 from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
+from marigold_assets.cli.instance import Ledgers
 from marigold_assets.errors import ConfigurationError, PlanConflictError
+from marigold_assets.loading import LocationOptions
 from marigold_assets.model import TableName
+from marigold_assets.not_retried import REFUSED_TAG, allow_again, not_retried
 from marigold_assets.planning.model import (
     AssetPlan,
     BackfillPlan,
@@ -39,6 +44,7 @@ from marigold_assets.stores.duckdb import DuckDBStore
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 KEYS = DAYS.get_partition_keys()
 LAUNCH = "abcdefgh"
+LAUNCHED = {LAUNCH_TAG: LAUNCH, "dagster/backfill": "first"}
 PRICE = Price(
     wall=Estimate(median=100.0, p90=150.0), busy=Estimate(median=60.0, p90=90.0), runs=4, partitions=8, assumed=0
 )
@@ -90,11 +96,21 @@ def home(tmp_path, monkeypatch):
 def instance(home):
     (home / "dagster.yaml").write_text(
         "telemetry: {enabled: false}\n"
+        "run_retries: {enabled: true, max_retries: 2, retry_on_asset_or_op_failure: false}\n"
         "concurrency: {runs: {max_concurrent_runs: 4, tag_concurrency_limits: [{key: dagster/backfill, limit: 2}]}}\n",
         encoding="utf-8",
     )
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield instance
+
+
+def record_run(instance, status, *, asset=None, **tags):
+    """A run that nobody has carried out."""
+    selection = None if asset is None else frozenset({asset})
+    run = dg.DagsterRun(
+        job_name="__ASSET_JOB", run_id=str(uuid.uuid4()), status=status, tags=tags, asset_selection=selection
+    )
+    return instance.run_storage.add_run(run)
 
 
 class Shop:
@@ -208,8 +224,82 @@ def test_a_failed_check_is_told_and_a_passed_one_is_not(shop):
     shop.wrong = {KEYS[1]}
     first, second = shop.run(KEYS[0]), shop.run(KEYS[1])
     assert first.success
-    [told] = watching.failed_checks(shop.instance, ["first"])
+    [told] = launch_runs.failed_checks(shop.instance, ["first"])
     assert told == f"is_right of shop/orders [{KEYS[1]}], run {second.run_id}"
+
+
+@pytest.mark.slow
+def test_retries_that_have_lost_the_tag_of_their_backfill_count_and_are_canceled_with_it(shop):
+    shop.record("first", KEYS[:2])
+    shop.failing = {KEYS[0]}
+    failed = shop.run(KEYS[0])
+    shop.failing = set()
+    retry = {"dagster/root_run_id": failed.run_id, "dagster/retry_number": "1"}
+    assert shop.run(KEYS[0], **retry, **{"dagster/backfill": None}).success
+    by_hand = {"dagster/root_run_id": failed.run_id, "dagster/backfill": None}
+    assert shop.run(KEYS[1], **by_hand).success
+    found = shop.look()
+    [orders] = found.assets
+    assert (orders.built, orders.elsewhere, found.succeeded_runs) == (1, 1, 1)
+    assert found.busy_seconds > 0
+
+    waiting = record_run(shop.instance, dg.DagsterRunStatus.NOT_STARTED, **{LAUNCH_TAG: LAUNCH}, **retry)
+    record_run(shop.instance, dg.DagsterRunStatus.NOT_STARTED, **{"dagster/root_run_id": failed.run_id})
+    assert [run.run_id for run in unfinished_runs(shop.instance, ["first"])] == [waiting.run_id]
+    assert shop.look().queued_runs == 1
+
+
+@pytest.mark.slow
+def test_what_a_run_of_the_launch_found_to_need_no_work_is_done(shop):
+    shop.run(KEYS[0], backfill_id="long ago")
+    shop.run(KEYS[1], backfill_id="long ago")
+    shop.record("first", KEYS[:3])
+    about = {"dagster/asset_partition_range_start": KEYS[0], "dagster/asset_partition_range_end": KEYS[2]}
+    run = record_run(shop.instance, dg.DagsterRunStatus.STARTED, asset=shop.orders.key, **LAUNCHED, **about)
+    assert shop.look().done == 0
+    shop.instance.report_run_failed(run)
+    assert shop.look().failed == 3
+    record_run(shop.instance, dg.DagsterRunStatus.SUCCESS, asset=shop.orders.key, **LAUNCHED, **about)
+    found = shop.look()
+    [orders] = found.assets
+    assert (orders.stood, orders.built, orders.elsewhere) == (2, 0, 0)  # the third was never built by anybody
+    assert orders.left == (KEYS[2],)
+    assert found.last_commit is None
+    assert found.remaining_seconds is None
+
+
+def test_a_range_of_two_dimensions_has_what_is_between_its_ends_in_each(instance):
+    both = dg.MultiPartitionsDefinition({"day": DAYS, "shop": dg.StaticPartitionsDefinition(["eu", "us"])})
+    about = {
+        "dagster/backfill": "first",
+        "dagster/asset_partition_range_start": f"{KEYS[0]}|eu",
+        "dagster/asset_partition_range_end": f"{KEYS[3]}|eu",
+    }
+    record_run(instance, dg.DagsterRunStatus.STARTED, asset=dg.AssetKey("visits"), **about)
+
+    class Located:
+        assets = {"visits": dg.AssetsDefinition}  # noqa: RUF012 - of this test alone
+        partitions_def = both
+
+    located = Located()
+    located.assets = {"visits": located}
+    ledgers = Ledgers(LocationOptions(), instance, location=located)
+    order = [str(key) for key in both.get_partition_keys()]
+    runs = launch_runs.LaunchRuns(instance, ["first"])
+    found = runs.places([dg.DagsterRunStatus.STARTED], lambda _: order, ledgers.between)
+    assert found == {"visits": {f"{key}|eu" for key in KEYS[:4]}}
+    assert ledgers.between("others", KEYS[0], KEYS[1]) is None
+
+
+@pytest.mark.slow
+def test_the_run_time_of_runs_that_were_deleted_is_not_said_to_be_none(shop):
+    shop.record("first", KEYS[:2], BulkActionStatus.COMPLETED_SUCCESS)
+    runs = [shop.run(key) for key in KEYS[:2]]
+    assert shop.look().busy_seconds > 0
+    for run in runs:
+        shop.instance.delete_run(run.run_id)
+        found = shop.look()
+        assert (found.done, found.busy_seconds) == (2, None)
 
 
 def progress(**given):
@@ -291,7 +381,9 @@ def test_a_spent_budget_stops_the_attempt_that_begins_and_cancels_the_rest_thoug
     shop.failing = set(KEYS[:3])
     budget = {MAX_FAILURES_TAG: "1"}
     shop.run(KEYS[0], **budget)
-    shop.run(KEYS[1], **budget, **{"dagster/will_retry": "true"})  # of which Dagster makes another one
+    shop.run(
+        KEYS[1], **budget, **{"dagster/retry_on_asset_or_op_failure": "true"}
+    )  # of which Dagster makes another one
     assert shop.run(KEYS[5], **budget).success
     shop.run(KEYS[2], **budget)
     assert shop.called == [KEYS[0], KEYS[1], KEYS[5], KEYS[2]]
@@ -304,11 +396,33 @@ def test_a_spent_budget_stops_the_attempt_that_begins_and_cancels_the_rest_thoug
     said = shop.look().troubles[0].message
     assert "2 runs of launch abcdefgh have failed, and its failure budget is 1" in said
     tags = shop.instance.get_run_by_id(refused.run_id).tags
-    assert tags["dagster/retry_on_asset_or_op_failure"] == "false"
+    assert tags["dagster/will_retry"] == "false"  # though the instance retries what fails before a step has begun
+
+    # A retry that comes when the backfill is canceled has lost its tag, and is part of the launch all the same.
+    late = {"dagster/backfill": None, "dagster/retry_number": "1"}
+    assert not shop.run(KEYS[9], **budget, **late).success
+    assert KEYS[9] not in shop.called
 
     # What somebody executes by hand afterwards is none of the launch, and neither is one without a budget.
-    assert shop.run(KEYS[7], **budget, **{"dagster/backfill": None}).success
+    by_hand = {name: tags[name] for name in ("dagster/max_retries", REFUSED_TAG)}
+    again = shop.run(KEYS[7], **budget, **by_hand, **{"dagster/backfill": None})
+    assert again.success
+    assert shop.instance.get_run_by_id(again.run_id).tags["dagster/max_retries"] == "2"
     assert shop.run(KEYS[8]).success
+
+
+def test_a_start_that_may_be_tried_again_is_and_how_often_somebody_has_said_is_not_forgotten(instance):
+    run = record_run(instance, dg.DagsterRunStatus.STARTED, **{"dagster/max_retries": "7"})
+    for allowed in (True, False):
+        with pytest.raises(dg.Failure), not_retried(instance, run):
+            raise dg.Failure(allow_retries=allowed)
+        assert instance.get_run_by_id(run.run_id).tags["dagster/max_retries"] == ("7" if allowed else "0")
+    refused = instance.get_run_by_id(run.run_id)
+    allow_again(instance, refused)
+    assert instance.get_run_by_id(run.run_id).tags["dagster/max_retries"] == "0"
+    again = record_run(instance, dg.DagsterRunStatus.STARTED, **refused.tags)
+    allow_again(instance, again)
+    assert instance.get_run_by_id(again.run_id).tags["dagster/max_retries"] == "7"
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -355,6 +469,18 @@ def test_another_backfill_on_the_same_partitions_is_named_and_refused(shop):
     shop.record("theirs", KEYS[5:9], status=BulkActionStatus.CANCELING)
     with pytest.raises(PlanConflictError, match=rf"backfill theirs \(CANCELING\) of shop/orders is at {KEYS[5]} of"):
         refusing.refuse_others(shop.instance, mine)
+
+
+def test_of_two_launches_at_the_same_moment_the_one_with_the_newer_backfill_is_refused(shop):
+    shop.record("older", KEYS[:3])
+    shop.record("mine", KEYS[2:4])
+    shop.record("newer", KEYS[3:6])
+    refusing.refuse_older(shop.instance, ["older"])
+    with pytest.raises(PlanConflictError, match=rf"backfill older \(REQUESTED\) of shop/orders is at {KEYS[2]} of"):
+        refusing.refuse_older(shop.instance, ["mine"])
+    with pytest.raises(PlanConflictError, match="backfill mine"):
+        refusing.refuse_older(shop.instance, ["newer"])
+    refusing.refuse_older(shop.instance, ["older", "mine", "newer"])
 
 
 def test_a_plan_from_before_the_ledger_moved_is_told_from_one_that_still_holds():
@@ -414,6 +540,26 @@ def test_durations_are_said_as_people_say_them():
 )
 def test_a_request_is_kept_in_a_tag(asked):
     assert request.request_of_tags({request.REQUEST_TAG: request.request_as_tag(asked)}) == asked
+
+
+def test_a_wish_is_kept_in_a_tag_and_is_words_of_a_command():
+    wish = Wish(
+        canary=3,
+        max_failures=0,
+        most_partitions=20_000,
+        skip_blocked=True,
+        without_daemon=True,
+        unbounded="a laptop",
+        title="all of it",
+        tags={"team": "till"},
+    )
+    assert wishing.wish_of_tags({wishing.WISH_TAG: wishing.wish_as_tag(wish)}) == wish
+    assert wishing.words_of(wish) == [
+        *("--canary", "3", "--max-failures", "0", "--max-partitions", "20000", "--skip-blocked", "--without-daemon"),
+        *("--unbounded", "a laptop", "--title", "all of it", "--tag", "team=till"),
+    ]
+    assert wishing.words_of(Wish()) == []
+    assert wishing.wish_of_tags({}) == wishing.wish_of_tags({wishing.WISH_TAG: '{"new": 1}'}) == Wish()
 
 
 def test_a_request_is_words_of_a_command():

@@ -1,0 +1,202 @@
+"""The runs of a launch: those of its backfills, and their retries, which may have lost the tag of a backfill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import dagster as dg
+
+from marigold_assets import dagster_internals
+from marigold_assets.attempt import FENCED_OUT_BY_TAG, NOBODY, PARTITION_TAG, RANGE_START_TAG, owner_of
+from marigold_assets.backfill.past_runs import left_queue
+from marigold_assets.budget import is_of_launch
+from marigold_assets.planning.model import Key
+
+RANGE_END_TAG = "dagster/asset_partition_range_end"
+_BACKFILL_TAG = "dagster/backfill"
+_ROOT_TAG = "dagster/root_run_id"
+_WILL_RETRY_TAG = "dagster/will_retry"
+_MOST_TOLD = 5
+_MOST_RUNS = 5_000
+_PAGE = 500
+_FAILED = (dg.DagsterRunStatus.FAILURE,)
+
+Keys = Callable[[str], Sequence[Key]]
+"""The partitions of an asset in order; none where that is not known."""
+Between = Callable[[str, str, str], Sequence[Key] | None]
+"""The partitions of an asset in a range, where they are others than those between its ends; else ``None``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A run that failed.
+
+    Attributes:
+        run_id: The run.
+        what: Its assets and partitions.
+        message: The first line of its error.
+        fenced_out_by: The run that was newer, if it was fenced out.
+    """
+
+    run_id: str
+    what: str
+    message: str
+    fenced_out_by: str | None = None
+
+
+class LaunchRuns:
+    """The runs of some backfills."""
+
+    def __init__(self, instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> None:
+        self._instance, self._ids = instance, list(backfill_ids)
+
+    def _filter(self, *statuses: dg.DagsterRunStatus) -> dg.RunsFilter:
+        return dg.RunsFilter(tags={_BACKFILL_TAG: self._ids}, statuses=list(statuses))
+
+    @cached_property
+    def late(self) -> Sequence[dg.DagsterRun]:
+        """Retries that came when their backfill had ended or was canceled, which the instance keeps apart from it."""
+        failed = self._instance.get_runs(filters=self._filter(*_FAILED), limit=_MOST_RUNS)
+        roots = sorted({one.root_run_id or one.run_id for one in failed})
+        found: list[dg.DagsterRun] = []
+        for at in range(0, len(roots), _PAGE):
+            found += self._instance.get_runs(filters=dg.RunsFilter(tags={_ROOT_TAG: roots[at : at + _PAGE]}))
+        return [one for one in found if _BACKFILL_TAG not in one.tags and is_of_launch(one)]
+
+    def count(self, *statuses: dg.DagsterRunStatus) -> int:
+        """How many have one of these statuses."""
+        late = sum(one.status in statuses for one in self.late)
+        return self._instance.get_runs_count(self._filter(*statuses)) + late
+
+    def some(self, *statuses: dg.DagsterRunStatus, most: int = _MOST_RUNS) -> list[dg.DagsterRun]:
+        """Those that have one of these statuses, or, without any, all; not more than so many."""
+        late = [one for one in self.late if not statuses or one.status in statuses]
+        return [*late, *self._instance.get_runs(filters=self._filter(*statuses), limit=most)]
+
+    def places(
+        self, statuses: Sequence[dg.DagsterRunStatus], keys: Keys, between: Between | None = None
+    ) -> Mapping[str, set[Key]]:
+        """The partitions of the runs that have one of these statuses, by asset."""
+        found: dict[str, set[Key]] = {}
+        orders: dict[str, Mapping[Key, int]] = {}
+        for run in self.some(*statuses):
+            for owner in map(owner_of, self._assets_of(run)):
+                if owner not in orders:
+                    orders[owner] = {key: place for place, key in enumerate(keys(owner))}
+                found.setdefault(owner, set()).update(_keys_of(run, owner, keys(owner), orders[owner], between))
+        return found
+
+    def _assets_of(self, run: dg.DagsterRun) -> Iterable[dg.AssetKey]:
+        """The assets of a run; that of a whole job does not say which."""
+        return run.asset_selection or dagster_internals.planned_asset_keys(self._instance, run)
+
+    def failed_for_good(self) -> list[dg.DagsterRun]:
+        """Those that failed, and that Dagster does not try again."""
+        return [one for one in self.some(*_FAILED) if one.tags.get(_WILL_RETRY_TAG) != "true"]
+
+    def busy_seconds(self, since: datetime, built_by: Set[str] = frozenset()) -> float | None:
+        """How long they were in their slots together, once all have ended: from when they left the queue.
+
+        Args:
+            since: When the first of them may have been launched.
+            built_by: Those that have built something.
+
+        Returns:
+            Seconds; ``None`` while not all have ended, or where nobody knows of some any more.
+        """
+        records = list(self._instance.get_run_records(self._filter(), limit=_MOST_RUNS))
+        if len(records) == _MOST_RUNS:
+            return None
+        if self.late:
+            late = dg.RunsFilter(run_ids=[one.run_id for one in self.late])
+            records += self._instance.get_run_records(late)
+        if not all(one.dagster_run.is_finished for one in records):
+            return None
+        if not built_by <= {one.dagster_run.run_id for one in records}:  # somebody has deleted them
+            return None
+        left = left_queue(self._instance, since.timestamp())
+        spans = [(left.get(one.dagster_run.run_id, one.start_time), one.end_time) for one in records]
+        return sum(end - start for start, end in spans if start is not None and end is not None)
+
+    def troubles(self) -> Iterator[Trouble]:
+        """The newest of those that failed."""
+        for run in self.failed_for_good()[:_MOST_TOLD]:
+            fenced = run.tags.get(FENCED_OUT_BY_TAG)
+            yield Trouble(
+                run_id=run.run_id,
+                what=_what(run, self._assets_of(run)),
+                message=self._message(run.run_id),
+                fenced_out_by=None if fenced in {None, NOBODY} else fenced,
+            )
+
+    def _message(self, run_id: str) -> str:
+        """The first line of what a run says of its failure: of an error its innermost cause, where that is known."""
+        for entry in self._instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
+            event = entry.dagster_event
+            data = None if event is None else event.step_failure_data
+            if data is None:
+                continue
+            if data.user_failure_data is not None and data.user_failure_data.description:
+                return _first_line(str(data.user_failure_data.description))
+            if data.error is not None:
+                return _innermost(data.error)
+        for entry in self._instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_FAILURE):
+            event = entry.dagster_event
+            failure = None if event is None else event.job_failure_data
+            if failure is not None and failure.error is not None:
+                return _innermost(failure.error)
+            return _first_line(entry.message if event is None else event.message or "")
+        return "nothing was recorded"
+
+
+def failed_checks(instance: dg.DagsterInstance, backfills: Sequence[str]) -> list[str]:
+    """The asset checks that have failed, other than as a warning, in runs of some backfills, in words."""
+    found = []
+    runs = LaunchRuns(instance, backfills)
+    for run in runs.some():
+        for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+            event = entry.dagster_event
+            result = None if event is None else event.asset_check_evaluation_data
+            if result is not None and not result.passed and result.severity is dg.AssetCheckSeverity.ERROR:
+                where = result.partition or _shown_keys(run)
+                found.append(f"{result.check_name} of {owner_of(result.asset_key)} [{where}], run {run.run_id}")
+    return found
+
+
+def _keys_of(
+    run: dg.DagsterRun, owner: str, order: Sequence[Key], places: Mapping[Key, int], between: Between | None
+) -> Sequence[Key]:
+    single, first, last = (run.tags.get(tag) for tag in (PARTITION_TAG, RANGE_START_TAG, RANGE_END_TAG))
+    if first is None or last is None:
+        return [single]
+    if first not in places or last not in places:
+        return [first, last]
+    found = None if between is None else between(owner, first, last)
+    return order[places[first] : places[last] + 1] if found is None else found
+
+
+def _what(run: dg.DagsterRun, made: Iterable[dg.AssetKey]) -> str:
+    assets = ", ".join(sorted(map(owner_of, made))) or run.job_name
+    keys = _shown_keys(run)
+    return f"{assets} [{keys}]" if keys else assets
+
+
+def _shown_keys(run: dg.DagsterRun) -> str:
+    given = (run.tags.get(tag) for tag in (PARTITION_TAG, RANGE_START_TAG, RANGE_END_TAG))
+    return "...".join(dict.fromkeys(one for one in given if one is not None))
+
+
+def _innermost(error: Any) -> str:
+    """The first line of the error that another one was raised for, with its class and without the way there."""
+    while error.cause is not None:
+        error = error.cause
+    return re.sub(r"^(\w+\.)+(?=\w+: )", "", _first_line(error.message))
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "nothing was said")
