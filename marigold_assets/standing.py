@@ -9,10 +9,12 @@ import dagster as dg
 
 from marigold_assets import report
 from marigold_assets.attempt import BACKFILL_TAG
+from marigold_assets.budget import LAUNCH_TAG
 from marigold_assets.errors import FencedOutError
 from marigold_assets.inputs import Source, look_up
 from marigold_assets.lineage import first_restated, same_inputs
 from marigold_assets.model import CutOff, InputPartition, LedgerEntry, PartitionSlice, Place
+from marigold_assets.planning.request_tag import restates
 from marigold_assets.recipe import Choices
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.target import Target
@@ -41,6 +43,10 @@ class Standing:
         self, context: dg.AssetExecutionContext, *, store: PartitionStore, target: Target, choices: Choices
     ) -> None:
         self._context, self._store, self._target, self._choices = context, store, target, choices
+        self._launch = context.run.tags.get(LAUNCH_TAG)
+        # To restate is to compute, also what its author would leave alone; if it comes out the same it is confirmed.
+        is_restated = choices.cut_off is CutOff.ON and self._launch is not None and restates(context.run.tags)
+        self._cut_off = CutOff.OFF if is_restated else choices.cut_off
         self._heads: dict[str | None, LedgerEntry] = {}
         self._present: dict[Place, str | None] = {}
         self._failed_runs: frozenset[str] = frozenset()
@@ -52,7 +58,7 @@ class Standing:
 
     def look(self, keys: Sequence[str]) -> None:
         """Read what the ledger knows of some partitions, before any of them is built."""
-        cut_off, code, run_id = self._choices.cut_off, self._target.code, self._context.run.run_id
+        cut_off, code, run_id = self._cut_off, self._target.code, self._context.run.run_id
         heads = self._store.heads(self._target.table, keys)
         self._heads = {key: head for key, head in heads.items() if code.declared_same(head)}
         if cut_off is CutOff.VERIFY:  # what this very run has verified before it was repeated
@@ -76,8 +82,10 @@ class Standing:
 
         With early cut-off that is enough, if the asset reads anything. Without, the partition must be what is left of a
         backfill that was cut short: built by an earlier try of this run or this backfill, or by a failed run of the
-        very same code over known inputs, that nobody has taken up since; or its event was lost. An asset with checks of
-        its own computes every partition: nobody else knows what they would say.
+        very same code over known inputs, that nobody has taken up since; or its event was lost. What a launch is about
+        is built by it, as its plan has left out what is current already: of such runs, those of other launches, and
+        those that are of none, have left nothing to it. Where it was asked to restate, that holds with early cut-off
+        as well. An asset with checks of its own computes every partition: nobody else knows what they would say.
         """
         head = self._heads.get(key)
         if head is None or self._target.has_checks:
@@ -90,7 +98,7 @@ class Standing:
         known = bool(self._target.sources) and same_inputs(head.provenance.inputs, now, unknown=False)
         if self._is_earlier_try(head):
             stands = same_inputs(head.provenance.inputs, now, unknown=True)
-        elif self._choices.cut_off is CutOff.ON:
+        elif self._cut_off is CutOff.ON:
             stands = known
         else:
             stands = self._target.code.built(head) and self._is_left_over(head, has_known_inputs=known)
@@ -266,11 +274,16 @@ class Standing:
         return None if run.parent_run_id is None else self._context.instance.get_run_by_id(run.parent_run_id)
 
     def _find_failed_runs(self, run_ids: set[str]) -> frozenset[str]:
-        """Which of some runs have failed, without a retry or re-execution of them that came through."""
+        """Which of some runs have failed, without a retry or re-execution of them that came through.
+
+        To a run of a launch only others of the same one count: what is asked for it may be to compute what they left.
+        """
         if not run_ids:
             return frozenset()
         instance = self._context.instance
-        failed = instance.get_runs(dg.RunsFilter(run_ids=sorted(run_ids), statuses=list(_FAILED)))
+        of_launch = {} if self._launch is None else {LAUNCH_TAG: self._launch}
+        wanted = dg.RunsFilter(run_ids=sorted(run_ids), statuses=list(_FAILED), tags=of_launch)
+        failed = instance.get_runs(wanted)
         roots = {run.root_run_id or run.run_id for run in failed}
         succeeded = [dg.DagsterRunStatus.SUCCESS]
         made_good = {

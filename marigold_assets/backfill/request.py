@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Final
 
+from marigold_assets.planning import request_tag
 from marigold_assets.planning.model import Order, Request
 
-REQUEST_TAG: Final = "marigold/request"
+REQUEST_TAG: Final = request_tag.REQUEST_TAG
 
 
 def request_as_tag(request: Request) -> str:

@@ -48,12 +48,12 @@ def test_rows_that_went_are_built_again_and_a_chain_does_not_start_anew_upon_the
     assert totals(warehouse) == EXPECTED
 
 
-def left_over(warehouse):
+def left_over(warehouse, **options):
     """A shop whose chain was cut short at day 4 by a failed run, and which would come through now."""
     shop = Shop()
     run(warehouse, shop.orders, keys=FIVE)
     shop.failing = {day(4)}
-    balance(warehouse, shop, raise_on_error=False)
+    balance(warehouse, shop, raise_on_error=False, **options)
     shop.failing = set()
     shop.calls.clear()
     return shop
@@ -70,6 +70,39 @@ def test_what_a_failed_run_has_left_is_taken_up_once(warehouse):
     for expected in (days(4, 5), days(1, 5)):
         balance(warehouse, shop)
         assert shop.called("balance") == expected
+
+
+LAUNCH, OTHER, RESTATE = {"marigold/launch": "aaaaaaaa"}, {"marigold/launch": "bbbbbbbb"}, '{"restate":true}'
+
+
+@pytest.mark.parametrize("before", [{}, OTHER, {**OTHER, "dagster/backfill": "other"}])
+def test_a_launch_builds_also_what_a_failed_run_that_is_none_of_it_has_left(warehouse, before):
+    shop = left_over(warehouse, tags=before)
+    balance(warehouse, shop, tags={**LAUNCH, "dagster/backfill": "own", "marigold/request": RESTATE})
+    assert shop.called("balance") == days(1, 5)
+
+
+@pytest.mark.parametrize("backfill", [{}, {"dagster/backfill": "again"}])
+def test_a_launch_takes_up_what_its_own_failed_runs_have_left(warehouse, backfill):
+    shop = left_over(warehouse, tags={**LAUNCH, "dagster/backfill": "own"})
+    balance(warehouse, shop, tags={**LAUNCH, **backfill, "marigold/request": RESTATE})
+    assert shop.called("balance") == days(4, 5)
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected", "outcome"),
+    [
+        ({**LAUNCH, "marigold/request": RESTATE}, days(1, 5), "confirmed"),
+        ({**LAUNCH, "marigold/request": '{"lookback":3}'}, [], "unchanged"),
+        ({**LAUNCH, "marigold/request": "not json"}, [], "unchanged"),
+        ({"marigold/request": RESTATE}, [], "unchanged"),
+    ],
+)
+def test_a_restatement_computes_also_what_early_cut_off_would_leave_alone(warehouse, tags, expected, outcome):
+    shop = built(warehouse, early_cutoff="on")
+    balance(warehouse, shop, tags=tags)
+    assert shop.called("balance") == expected
+    assert warehouse.events("balance", day(5))[-1][1].metadata[report.OUTCOME].value == outcome
 
 
 def test_a_step_that_came_through_in_a_failed_run_is_nothing_left_over(warehouse):
