@@ -58,6 +58,7 @@ ONCE = (
     "integration/test_preflight_settings.py",
     "integration/test_readme.py",
     "integration/test_trial.py",
+    "integration/test_replanning.py",
     "market/test_definitions.py",
     "market/test_dev.py",
     "market/test_headless.py",

@@ -224,6 +224,7 @@ class _Looking:
             keys_per_run=1 if policy is None or keyed.definition is None else policy.max_partitions_per_run,
             grouping=None if keyed.definition is None else (asset.arguments, keyed.definition, policy),
             lookback=partitions.lookback(asset.spec.metadata, Where(asset=asset.owner)),
+            code=asset.code.version or asset.code.fingerprint or "",
             notes=(*notes, *more),
         )
         return state, deep

@@ -12,8 +12,11 @@ from marigold_assets.backfill.gathering import Gathered, gather_states, plan_of
 from marigold_assets.errors import PlanConflictError
 from marigold_assets.location import CodeLocation, LocationOptions
 from marigold_assets.planning.making import changed
-from marigold_assets.planning.model import BackfillPlan, Key, Request
+from marigold_assets.planning.model import BackfillPlan, Key, Reason, Request, Skip, SkippedKey
 from marigold_assets.planning.submitting import Submission
+
+_THROUGH_OTHERS = (Reason.LOOKBACK, Reason.STALE_INPUT)
+"""Reasons that lie in other partitions, which a canary may have built."""
 
 
 class Planner:
@@ -75,17 +78,44 @@ class Planner:
     def refuse_gone(self, plan: BackfillPlan, rest: Sequence[Submission]) -> None:
         """Refuse the rest of a plan, a canary of which was built, where some of it is not to be built any more.
 
+        A canary itself may be why a partition would not be planned any more: it is no longer missing, so that none is
+        looked back upon, or it came out as it was, so that what reads it is current. Such partitions were shown and
+        agreed to, and are launched as they were planned.
+
         Raises:
             PlanConflictError: Some of it is not.
         """
-        planned = {one.owner: {key.key for key in one.keys} for one in self.make(plan.request).assets}
+        made = self.make(plan.request)
+        planned = {one.owner: {key.key for key in one.keys} for one in made.assets}
+        skipped = {one.owner: {key.key: key for key in one.skipped} for one in made.assets}
+        reasons = {one.owner: {key.key: key.reason for key in one.keys} for one in plan.assets}
+        orders = self.orders(plan)
         for part in rest:
             for owner, keys in part.keys.items():
                 gone = [key for key in keys if key not in planned.get(owner, set())]
-                if gone:
-                    raise PlanConflictError(
-                        f"while the canary ran, {len(gone)} partitions of the rest were built by others, or blocked",
-                        remedy="plan again, and launch that",
-                        asset=owner,
-                        partition=gone[0],
-                    )
+                if not gone:
+                    continue
+                left, known = skipped.get(owner, {}), set(orders.get(owner, ()))
+                moved = self._moved(owner, gone, plan)
+                for key in gone:
+                    is_current = key in known and (key not in left or left[key].reason is Skip.CURRENT)
+                    if key in moved or not is_current or reasons[owner][key] not in _THROUGH_OTHERS:
+                        raise _is_gone(owner, key, moved=key in moved, left=left.get(key), is_known=key in known)
+
+    def _moved(self, owner: str, keys: Sequence[Key], plan: BackfillPlan) -> set[Key]:
+        """Which of some partitions were built since the plan was made."""
+        asset = self._location.assets.get(owner)
+        if asset is None or owner not in plan.positions or not asset.store.connector.exists():
+            return set()
+        heads = asset.store.heads(asset.table, keys)
+        return {key for key, head in heads.items() if head.position > plan.positions[owner]}
+
+
+def _is_gone(owner: str, key: Key, *, moved: bool, left: SkippedKey | None, is_known: bool) -> PlanConflictError:
+    if moved:
+        what = "it was built by others while the canary ran"
+    elif not is_known:
+        what = "it is no partition of the asset any more"
+    else:
+        what = "it is not to be built any more, after the canary" + (f": {left.because}" if left is not None else "")
+    return PlanConflictError(what, remedy="plan again, and launch that", asset=owner, partition=key)

@@ -126,6 +126,7 @@ def _asset_to_json(one: AssetPlan) -> dict[str, Any]:
         "breaks": list(one.breaks),
         "restarts": list(one.restarts),
         "spans": {owner: [list(span) for span in spans] for owner, spans in one.spans.items()},
+        "code": one.code,
     }
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from marigold_assets.planning.bill import price
 from marigold_assets.planning.judging import named
-from marigold_assets.planning.model import AssetPlan, BackfillPlan, History, Key, Limits, Request
+from marigold_assets.planning.model import AssetPlan, BackfillPlan, History, Key, Limits, PlannedKey, Request
 from marigold_assets.planning.ordering import refuse_order
 from marigold_assets.planning.states import AssetState
 from marigold_assets.planning.wanted import wanted
@@ -60,7 +60,8 @@ def changed(plan: BackfillPlan, other: BackfillPlan) -> str | None:
         other: The same request planned again.
 
     Returns:
-        In words, for people; ``None`` if both build the same partitions in the same runs, whatever they leave alone.
+        In words, for people; ``None`` if both build the same partitions by the same code for the same reasons, in the
+        same runs and order, whatever they leave alone.
     """
     before = {one.owner: one for one in plan.assets if one.keys}
     after = {one.owner: one for one in other.assets if one.keys}
@@ -77,22 +78,41 @@ def changed(plan: BackfillPlan, other: BackfillPlan) -> str | None:
 
 
 def _changed(before: AssetPlan, after: AssetPlan) -> list[str]:
-    reasons = {one.key: one.reason for one in before.keys}
-    now = {one.key: one.reason for one in after.keys}
+    reasons = {one.key: one for one in before.keys}
+    now = {one.key: one for one in after.keys}
     gone = [key for key in reasons if key not in now]
     new = [key for key in now if key not in reasons]
-    others = [key for key, reason in now.items() if reasons.get(key, reason) is not reason]
+    others = [key for key, one in now.items() if reasons.get(key, one) != one]
     found = []
     if gone:
         found.append(f"{_some(before.owner, gone)} {_is(gone)} not to be built any more")
     if new:
         found.append(f"{_some(before.owner, new)} {_is(new)} to be built as well")
     if others:
-        key = others[0]
-        found.append(f"{_some(before.owner, others)} {_is(others)} {now[key].value} instead of {reasons[key].value}")
-    if (before.keys_per_run, before.is_chain) != (after.keys_per_run, after.is_chain):
+        same = reasons[others[0]].reason is now[others[0]].reason
+        was, is_now = (_why(one[others[0]], with_words=same) for one in (reasons, now))
+        found.append(f"{_some(before.owner, others)} {_is(others)} {is_now} instead of {was}")
+    if before.code != after.code:
+        found.append(
+            f"{before.owner} is built by other code: {after.code or 'unknown'}, not {before.code or 'unknown'}"
+        )
+    if _shape(before) != _shape(after):
         found.append(f"{before.owner} is built in other runs")
+    elif not gone and not new and _waits(before) != _waits(after):  # by the places of partitions, which are the same
+        found.append(f"{before.owner} is built in other runs, or in another order")
     return found
+
+
+def _why(one: PlannedKey, *, with_words: bool) -> str:
+    return f"{one.reason.value} ({one.because})" if with_words else one.reason.value
+
+
+def _shape(one: AssetPlan) -> tuple[object, ...]:
+    return one.keys_per_run, one.is_chain, one.in_run_of
+
+
+def _waits(one: AssetPlan) -> tuple[object, ...]:
+    return sorted(one.after), one.breaks, one.restarts, dict(one.spans)
 
 
 def _is(keys: Sequence[Key]) -> str:

@@ -104,6 +104,7 @@ class AssetPlan:
         restarts: Indices in ``keys`` from which on a chain reads nothing that the plan builds before.
         spans: Of assets in ``after`` that are not read under the partition's own name: for each of ``keys``, from which
             index to which of that asset's ``keys``, the last left out, it waits for.
+        code: What builds it, as in :class:`marigold_assets.planning.states.AssetState`.
     """
 
     owner: str
@@ -117,6 +118,7 @@ class AssetPlan:
     breaks: tuple[int, ...] = ()
     restarts: tuple[int, ...] = ()
     spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

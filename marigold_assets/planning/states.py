@@ -55,6 +55,8 @@ class AssetState:
         grouping: Assets whose grouping is equal, and not ``None``, may share a run where their partitions are the same:
             of one code location, partitions definition and backfill policy.
         lookback: How many partitions before a missing one are computed again as well, as its author says.
+        code: What is to build it: its code version, or the fingerprint of code that has none; empty where neither is
+            known.
         notes: What people should know.
     """
 
@@ -68,6 +70,7 @@ class AssetState:
     keys_per_run: int | None = 1
     grouping: object = None
     lookback: int = 0
+    code: str = ""
     notes: tuple[str, ...] = ()
 
     @property

@@ -56,6 +56,32 @@ def test_what_has_changed_is_told_in_words():
     assert changed(plan_of([]), before) == f"raw[{D1}], raw[{D2}], raw[{D3}] and 3 more are to be built as well"
 
 
+def test_a_plan_of_code_that_changed_again_or_of_other_runs_is_another_one():
+    def stale(because, **values):
+        verdicts = dict.fromkeys(KEYS, Verdict(reason=Reason.STALE_CODE, because=because))
+        return plan_of([asset("raw", KEYS, built=set(KEYS), verdicts=verdicts, **values)])
+
+    told = changed(stale("code 1 -> 2"), stale("code 1 -> 3"))
+    assert told.endswith("3 more are STALE_CODE (code 1 -> 3) instead of STALE_CODE (code 1 -> 2)")
+    assert changed(stale("x", code="1"), stale("x", code="2")) == "raw is built by other code: 2, not 1"
+    missing = plan_of([asset("raw", KEYS, code="1")])
+    assert changed(missing, plan_of([asset("raw", KEYS, code="2")])) == "raw is built by other code: 2, not 1"
+    assert changed(missing, plan_of([asset("raw", KEYS)])) == "raw is built by other code: unknown, not 1"
+
+
+def test_a_plan_whose_partitions_wait_for_others_is_another_one():
+    def daily(reads=None, **values):
+        return plan_of([asset("raw", KEYS), asset("daily", KEYS, reads=reads or {"raw": SAME}, **values)])
+
+    assert daily().assets[1].in_run_of == "raw"
+    assert changed(daily(), daily(grouping="others")) == "daily is built in other runs"
+    window = {"raw": shifted(KEYS, -1, 0)}
+    assert changed(daily(window), daily({"raw": shifted(KEYS, -2, 0)})) == (
+        "daily is built in other runs, or in another order"
+    )
+    assert changed(daily(window), daily(window)) is None
+
+
 def keys_of(some):
     return [{owner: list(keys) for owner, keys in one.keys.items()} for one in some]
 
