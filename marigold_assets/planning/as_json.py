@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from marigold_assets.errors import ConfigurationError
+from marigold_assets.planning.damage import damage_of
 from marigold_assets.planning.model import (
     AssetPlan,
     BackfillPlan,
@@ -76,11 +77,16 @@ def from_json(values: Any) -> BackfillPlan:
             remedy="plan again with this release",
         )
     try:
-        return _plan(values)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(
-            "the plan is damaged", remedy="plan again", detail=f"{type(error).__name__}: {error}"
-        ) from None
+        plan = _plan(values)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise _damaged(f"{type(error).__name__}: {error}") from None
+    if (damage := damage_of(plan)) is not None:
+        raise _damaged(damage)
+    return plan
+
+
+def _damaged(what: str) -> ConfigurationError:
+    return ConfigurationError("the plan is damaged", remedy="plan again", detail=what)
 
 
 def _plan(values: Mapping[str, Any]) -> BackfillPlan:
@@ -88,29 +94,36 @@ def _plan(values: Mapping[str, Any]) -> BackfillPlan:
     if made_at.tzinfo is None:
         raise ValueError("made_at has no time zone")
     bill, request = values["bill"], values["request"]
-    best = {owner: (int(one["keys_per_run"]), float(one["wall"])) for owner, one in bill["best_keys_per_run"].items()}
+    best = {owner: (one["keys_per_run"], one["wall"]) for owner, one in bill["best_keys_per_run"].items()}
     return BackfillPlan(
         request=Request(**{**_known(Request, request), "order": Order(request["order"])}),
-        assets=tuple(_asset(one) for one in values["assets"]),
+        assets=tuple(_asset(one) for one in _listed(values["assets"])),
         bill=Bill(
             **{
                 **_known(Bill, bill),
                 "wall": Estimate(**bill["wall"]),
                 "busy": Estimate(**bill["busy"]),
                 "best_keys_per_run": best,
-                "assumed": tuple(bill["assumed"]),
+                "assumed": _listed(bill["assumed"]),
                 "limits": Limits(**_known(Limits, bill["limits"])),
             }
         ),
-        positions={str(owner): int(position) for owner, position in values["positions"].items()},
+        positions=dict(values["positions"]),
         made_at=made_at.astimezone(UTC),
-        notes=tuple(values["notes"]),
+        notes=_listed(values["notes"]),
     )
 
 
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a value, without what is told beside them."""
     return {one.name: values[one.name] for one in fields(kind)}
+
+
+def _listed(values: Any) -> tuple[Any, ...]:
+    """A list of JSON; whoever takes anything else for one takes a text for its letters."""
+    if not isinstance(values, list):
+        raise TypeError(f"{type(values).__name__} instead of a list")
+    return tuple(values)
 
 
 def _asset_to_json(one: AssetPlan) -> dict[str, Any]:
@@ -136,14 +149,8 @@ def _asset(values: Mapping[str, Any]) -> AssetPlan:
             **_known(AssetPlan, values),
             "keys": tuple(_told_apart(values["keys"], Reason, PlannedKey)),
             "skipped": tuple(_told_apart(values["skipped"], Skip, SkippedKey)),
-            "after": tuple(values["after"]),
-            "notes": tuple(values["notes"]),
-            "breaks": tuple(values["breaks"]),
-            "restarts": tuple(values["restarts"]),
-            "spans": {
-                owner: tuple((int(first), int(stop)) for first, stop in spans)
-                for owner, spans in values["spans"].items()
-            },
+            **{name: _listed(values[name]) for name in ("after", "notes", "breaks", "restarts")},
+            "spans": {owner: tuple(map(_listed, _listed(spans))) for owner, spans in values["spans"].items()},
         }
     )
 
@@ -163,5 +170,5 @@ def _told_apart(
 ) -> Iterable[_Entry]:
     for some in values:
         reason = reasons(some["reason"])
-        for key in some["keys"]:
+        for key in _listed(some["keys"]):
             yield kind(key=key, reason=reason, because=some["because"])

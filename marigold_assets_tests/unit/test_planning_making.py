@@ -219,3 +219,74 @@ def test_a_damaged_plan_is_refused():
     for change in ({"made_at": "2026-01-01"}, {"assets": [{}]}, {"request": None}, {"bill": {"wall": 1}}):
         with pytest.raises(ConfigurationError, match="damaged"):
             from_json({**values, **change})
+
+
+def places(values, path=()):
+    """Every place in JSON values, by the way there."""
+    yield path
+    some = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for name, one in some:
+        yield from places(one, (*path, name))
+
+
+def at(values, path, new):
+    """The same values with another one at a place."""
+    if not path:
+        return new
+    some = dict(values) if isinstance(values, dict) else list(values)
+    some[path[0]] = at(some[path[0]], path[1:], new)
+    return some
+
+
+WRONG = ("three", 3, -1, 1.5, float("nan"), True, None, [], {}, [["x"]], {"x": {}})
+
+
+def test_whatever_is_wrong_in_a_plan_is_refused_or_makes_no_difference_to_its_types():
+    keys = days(4)
+    window = asset("window", keys, reads={"raw": shifted(keys, -1, 0)}, keys_per_run=2, built={keys[1]})
+    values = json.loads(json.dumps(to_json(plan_of([asset("raw", keys), window, *market(2)[2:]]))))
+    paths = list(places(values))
+    assert len(paths) > 100
+    refused = 0
+    for path in paths:
+        for wrong in WRONG:
+            try:
+                plan = from_json(at(values, path, wrong))
+            except ConfigurationError:
+                refused += 1
+                continue
+            json.dumps(to_json(plan), allow_nan=False)
+            if plan.assets and not plan.is_empty:
+                submissions(plan, canary=1)
+    assert refused > len(paths) * len(WRONG) / 2
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "why"),
+    [
+        (("request", "lookback"), "3", "lookback is '3'"),
+        (("request", "lookback"), -3, "lookback is -3"),
+        (("request", "restate"), 1, "restate is 1"),
+        (("request", "selection"), " ", "selection is empty"),
+        (("made_at",), "0001-01-01T00:00:00+23:59", "OverflowError"),
+        (("bill", "wall", "median"), "60", "wall.median is '60'"),
+        (("bill", "wall", "p90"), float("inf"), "wall.p90 is inf"),
+        (("bill", "busy"), {"median": 1.0}, "missing 1 required"),
+        (("bill", "limits", "slots"), -1, "slots is below"),
+        (("assets", 0, "keys_per_run"), "5", "keys_per_run is '5'"),
+        (("assets", 0, "keys_per_run"), 0, "keys_per_run is 0"),
+        (("assets", 0, "keys", 0, "keys", 0), 7, "key is 7"),
+        (("assets", 0, "keys", 0, "keys", 0), D2, "there twice"),
+        (("assets", 1, "owner"), "raw", "raw is there twice"),
+        (("assets", 1, "after"), ["gone"], "after names gone"),
+        (("assets", 1, "after"), "raw", "str instead of a list"),
+        (("assets", 1, "in_run_of"), "gone", "in_run_of names gone"),
+        (("assets", 2, "breaks"), [9], "breaks are no places"),
+        (("positions", "raw"), -1, "positions.raw is -1"),
+    ],
+)
+def test_what_is_wrong_in_a_plan_is_named(path, wrong, why):
+    values = json.loads(json.dumps(to_json(plan_of(market(3)))))
+    with pytest.raises(ConfigurationError, match="The plan is damaged") as caught:
+        from_json(at(values, path, wrong))
+    assert why in str(caught.value) + str(caught.value.detail)
