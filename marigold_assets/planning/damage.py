@@ -125,7 +125,7 @@ def _of_bill(bill: Bill) -> Iterator[str]:
 
 
 def _of_asset(one: AssetPlan, before: Mapping[str, AssetPlan]) -> Iterator[str]:
-    named: list[Key] = [each.key for each in (*one.keys, *one.skipped)]
+    named: list[Key] = [*(each.key for each in one.keys), *(each.key for each in one.skipped)]
     if len(set(named)) != len(named):
         yield "a partition is there twice"
     if one.keys_per_run is not None and one.keys_per_run < 1:

@@ -144,7 +144,7 @@ class Spread:
 
     Attributes:
         median: Seconds.
-        p90: Seconds; nine of ten took no longer.
+        p90: Seconds; nine of ten took no longer. Where few were measured it is more than they show.
         count: How many were measured; 0: nothing was, and these are stated defaults.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,13 @@ from marigold_assets.planning.ordering import refuse_order
 from marigold_assets.planning.sharing import Group, groups_of
 
 _MOST_WAVES = 32
+_BARE = re.compile(r"(?P<up>[+*]*)(?P<name>[^\s+*:()\"',]+)(?P<down>[+*]*)")
+_FURTHER = {
+    (False, False): "",
+    (True, False): " and all upstream",
+    (False, True): " and all downstream",
+    (True, True): " and all upstream and downstream",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +101,25 @@ def submissions(plan: BackfillPlan, *, canary: int = 0) -> tuple[Submission, ...
 
 def _title(plan: BackfillPlan, number: int, count: int, *, is_canary: bool) -> str:
     request = plan.request
-    title = f"marigold: {request.selection}"
+    title = f"marigold: {_in_words(request.selection)}"
     if request.first is not None or request.last is not None:
         title += f", {request.first or 'first'} to {request.last or 'last'}"
     if is_canary:
         return f"{title} (canary)"
     return title if count == 1 else f"{title} ({number + 1} of {count})"
+
+
+def _in_words(selection: str) -> str:
+    """A selection as a title has it: Dagster takes none with a star or a double quote."""
+    text = selection.strip()
+    if text == "*":
+        return "everything"
+    bare = _BARE.fullmatch(text)
+    if bare is None:
+        return text.replace('"', "").replace("*", "...")
+    up, down = "*" in bare["up"], "*" in bare["down"]
+    left = ("" if up else bare["up"]) + bare["name"] + ("" if down else bare["down"])
+    return left + _FURTHER[up, down]
 
 
 def _waves(groups: Sequence[Group], left: _Part) -> Iterator[_Part]:

@@ -39,7 +39,7 @@ def instance_home() -> Path | None:
         what = "no folder" if Path(home).is_absolute() else "no absolute path"
         raise ConfigurationError(
             f"DAGSTER_HOME is {home!r}, which is {what}",
-            remedy="set it to the folder of the Dagster instance, or unset it: then the event log is not compared",
+            remedy="set it to the folder of the Dagster instance; reports and plans can do without one, if it is unset",
         )
     return Path(home)
 

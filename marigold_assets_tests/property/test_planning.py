@@ -275,7 +275,7 @@ def test_one_run_that_takes_long_moves_no_price(durations, factor):
     usual = median_and_p90(durations)
     moved = median_and_p90([*durations, factor * 2])
     assert abs(moved[0] - usual[0]) <= 0.4
-    assert moved[1] <= max(durations) + 1e-9
+    assert moved[1] <= 1.5 * max(durations) + 1e-9  # of one occasion, which shows less than there is
 
 
 def plan_history(samples):

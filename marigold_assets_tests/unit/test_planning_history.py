@@ -60,7 +60,7 @@ def test_one_slow_partition_of_a_range_does_not_move_the_others():
     swaps = [110.0 + 2 * number for number in range(20)]
     slow = [*swaps[:10], *(at + 98.0 for at in swaps[10:])]
     raw = history_of([sample({"raw": tuple(slow)})]).assets["raw"]
-    assert (raw.next_key.median, raw.next_key.p90) == (2.0, 2.0)
+    assert (raw.next_key.median, raw.next_key.p90) == (2.0, 3.0)
 
 
 def test_what_often_takes_long_is_no_outlier():
@@ -81,8 +81,36 @@ def test_a_range_of_uneven_partitions_takes_their_sum_not_their_median():
 
 def test_without_ranges_a_later_partition_is_taken_to_last_as_long_as_a_first():
     raw = history_of([single(10.0), single(12.0)]).assets["raw"]
-    assert (raw.next_key.median, raw.next_key.p90, raw.next_key.count) == (11.0, 12.0, 0)
+    assert (raw.next_key.median, raw.next_key.p90, raw.next_key.count) == (11.0, 16.5, 0)
     assert not raw.is_assumed
+
+
+def backfills(count, *, runs=20, seconds=10.0, apart=86_400.0):
+    """Runs that all took the same, of some backfills."""
+    for number in range(count):
+        for run in range(runs):
+            at = number * apart + run * 60.0
+            yield RunSample(
+                launched_at=at, started_at=at + 5.0, ended_at=at + 7.0 + seconds, swaps={"raw": (at + 5.0 + seconds,)}
+            )
+
+
+def test_runs_of_one_backfill_that_all_took_the_same_do_not_promise_that_the_next_will():
+    history = history_of(backfills(1))
+    for one, usual in ((history.assets["raw"].first_key, 10.0), (history.run_start, 5.0), (history.run_end, 2.0)):
+        assert (one.median, one.p90, one.count) == (usual, usual * 1.5, 20)
+
+
+def test_the_more_occasions_the_nearer_the_p90_may_be_to_the_median():
+    found = [history_of(backfills(count)).assets["raw"].first_key.p90 for count in (1, 2, 5, 50)]
+    assert [round(one, 2) for one in found] == [15.0, 12.5, 11.0, 10.1]
+    close = history_of(backfills(5, apart=1_500.0)).assets["raw"].first_key
+    assert (close.p90, close.count) == (15.0, 100)
+
+
+def test_a_single_run_may_be_far_from_the_next_one():
+    raw = history_of(backfills(1, runs=1)).assets["raw"]
+    assert (raw.first_key.median, raw.first_key.p90) == (10.0, 20.0)
 
 
 def test_runs_that_built_nothing_tell_of_their_start_alone():

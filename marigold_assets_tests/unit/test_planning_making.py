@@ -90,8 +90,27 @@ def test_a_plan_is_one_backfill_below_production():
     (one,) = submissions(plan_of(market(3), first=D1, last=D3))
     assert one.keys == {"raw": days(3), "daily": days(3), "total": days(3), "report": (None,)}
     assert one.priority < 0
-    assert one.title == f"marigold: *, {D1} to {D3}"
+    assert one.title == f"marigold: everything, {D1} to {D3}"
     assert not one.is_canary
+
+
+@pytest.mark.parametrize(
+    ("selection", "said"),
+    [
+        ("*", "everything"),
+        ("daily_sales*", "daily_sales and all downstream"),
+        ("*shop/orders", "shop/orders and all upstream"),
+        ("*shop/orders*", "shop/orders and all upstream and downstream"),
+        ("+orders*", "+orders and all downstream"),
+        ("++orders+", "++orders+"),
+        ('key:"shop/orders"+ or group:till', "key:shop/orders+ or group:till"),
+        ('key:"shop/*"', "key:shop/..."),
+    ],
+)
+def test_titles_say_in_words_what_dagster_does_not_take(selection, said):
+    plan = plan_of([asset("raw", KEYS)])
+    (one,) = submissions(replace(plan, request=replace(plan.request, selection=selection)))
+    assert one.title == f"marigold: {said}"
 
 
 def test_nothing_to_do_is_no_backfill():
