@@ -210,6 +210,7 @@ def test_a_home_that_is_no_folder_is_named(shop):
     project, path = shop
     told = project.run("versions", "daily_sales", "-f", str(path), home="/no/such/folder", code=2)
     assert "DAGSTER_HOME is '/no/such/folder', which is no folder" in told
+    assert "reports and plans can do without one" in told
     assert "no absolute path" in project.run("versions", "daily_sales", "-f", str(path), home="home", code=2)
 
 
