@@ -25,11 +25,13 @@ class Missing:
         asset: The asset.
         expected: The partitions of intervals that have ended.
         found: What is missing of these.
+        reads: The assets that it is made of, whatever lies between.
     """
 
     asset: LocatedAsset
     expected: Expected
     found: Found
+    reads: frozenset[str] = frozenset()
 
     @property
     def gaps(self) -> Gaps:
@@ -70,10 +72,10 @@ class MissingReport:
     by: datetime
 
     def commands(self, arguments: Sequence[str] = ()) -> list[str]:
-        """What fills all gaps, and builds nothing else.
+        """What fills all gaps, and builds nothing that these do not need.
 
-        Assets of the same intervals are filled together, since they may read each other, each of them from the interval
-        on from which it is expected.
+        Assets of the same intervals are filled together, since they may read each other. Each is filled from the
+        interval on from which it is expected, or from where another one needs it that reads it.
 
         Args:
             arguments: What names the code location to a command.
@@ -85,8 +87,17 @@ class MissingReport:
         return [
             command
             for together in sorted(self._alike(), key=_length)
-            for command in _commands([_Part(asset=one, missing=one.missing()) for one in together], arguments)
+            for command in _commands(_parts(together), arguments)
         ]
+
+    def along(self) -> dict[str, list[str]]:
+        """By asset, those that need it before where it is expected: it is built along with them."""
+        found: dict[str, list[str]] = {}
+        for together in self._alike():
+            for one in together:
+                if readers := [other.asset.owner for other in together if _needs(other, one) < one.since]:
+                    found[one.asset.owner] = readers
+        return found
 
     def _alike(self) -> Iterable[list[Missing]]:
         found: dict[object, list[Missing]] = {}
@@ -99,9 +110,16 @@ class MissingReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """What a command fills of an asset: some of the intervals of which something is missing, the oldest first."""
+    """What a command fills of an asset.
+
+    Attributes:
+        asset: The asset.
+        since: From when on it may be filled.
+        missing: Some of the intervals of which something is missing, the oldest first.
+    """
 
     asset: Missing
+    since: datetime
     missing: Sequence[str]
 
     @property
@@ -114,13 +132,29 @@ class _Part:
         return replace(self, missing=self.missing[:place]), replace(self, missing=self.missing[place:])
 
 
+def _parts(together: Sequence[Missing]) -> list[_Part]:
+    return [
+        _Part(asset=one, since=min(_needs(other, one) for other in together), missing=one.missing()) for one in together
+    ]
+
+
+def _needs(reader: Missing, one: Missing) -> datetime:
+    """From when on an asset is needed, by another that reads it."""
+    if one.asset.owner not in reader.reads or reader.gaps.span is None:
+        return one.since
+    return min(one.since, reader.start_of(reader.gaps.span[0]))
+
+
 def _commands(parts: Sequence[_Part], arguments: Sequence[str]) -> list[str]:
-    """One command, or several, so that none reaches before where an asset of it is expected."""
-    parts = [one for one in parts if one.missing]
-    if not parts:
+    """One command, or several, so that none reaches before where an asset of it is expected or needed."""
+    filled = [one for one in parts if one.missing]
+    if not filled:
         return []
-    first, last = min(one.ends[0] for one in parts), max(one.ends[1] for one in parts)
-    youngest = max(one.asset.since for one in parts)
+    first, last = min(one.ends[0] for one in filled), max(one.ends[1] for one in filled)
+    # Nothing of it is missing here, but what comes before is, and is read.
+    read = frozenset().union(*(one.asset.reads for one in filled))
+    parts = [one for one in parts if one.missing or (one.asset.since > first[0] and one.asset.asset.owner in read)]
+    youngest = max(one.since for one in parts)
     if youngest > first[0]:
         early, late = zip(*(one.cut(youngest) for one in parts), strict=True)
         return [*_commands(early, arguments), *_commands(late, arguments)]
@@ -167,7 +201,8 @@ def find_missing(
         elif (why := _not_ours(asset)) is not None:
             others[asset.owner] = why
         else:
-            found.append(_missing(asset, by, from_start=from_start, instance=instance))
+            reads = _made_of(asset, location)
+            found.append(_missing(asset, by, reads, from_start=from_start, instance=instance))
     if not found:
         told = "; ".join(f"{owner}: {why}" for owner, why in others.items())
         raise ConfigurationError(
@@ -187,10 +222,28 @@ def _not_ours(asset: LocatedAsset) -> str | None:
     return None
 
 
-def _missing(asset: LocatedAsset, by: datetime, *, from_start: bool, instance: dg.DagsterInstance | None) -> Missing:
+def _made_of(asset: LocatedAsset, location: CodeLocation) -> frozenset[str]:
+    owners = {one.key: owner for owner, one in location.assets.items()}
+    found: set[str] = set()
+    waiting = [asset]
+    while waiting:
+        read = {owners[dep.asset_key] for dep in waiting.pop().spec.deps if dep.asset_key in owners}
+        waiting += [location.assets[owner] for owner in read - found]
+        found |= read
+    return frozenset(found - {asset.owner})
+
+
+def _missing(
+    asset: LocatedAsset,
+    by: datetime,
+    reads: frozenset[str],
+    *,
+    from_start: bool,
+    instance: dg.DagsterInstance | None,
+) -> Missing:
     asset.refuse_missing_database()
     expected = expected_by(asset.spec.partitions_def, by, instance)  # type: ignore[arg-type]  # it has partitions
     if expected is None:
         raise AssertionError  # it was told apart above
     found = look_for_gaps(asset.store, asset.table, expected, from_start=from_start)
-    return Missing(asset=asset, expected=expected, found=found)
+    return Missing(asset=asset, expected=expected, found=found, reads=reads)

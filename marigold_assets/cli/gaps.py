@@ -111,6 +111,8 @@ def _render(report: MissingReport, commands: list[str], *, to: Console, most: in
             line(f"  Note: {one.found.note}.", "" if one.found.is_whole else "yellow")
     for owner, why in report.not_looked_at.items():
         line(f"{owner}: not looked at, {why}", "dim")
+    for owner, readers in report.along().items():
+        line(f"{owner}: built along before where it is expected, since it is read by {', '.join(readers)}")
     if commands:
         line("")
         line("To see what it takes to fill them, say 'plan' instead of 'launch'; to fill them:", "bold")
@@ -150,5 +152,6 @@ def _as_json(report: MissingReport, commands: list[str]) -> dict[str, Any]:
             for one in report.assets
         ],
         "not_looked_at": [{"asset": owner, "reason": why} for owner, why in report.not_looked_at.items()],
+        "built_along": [{"asset": owner, "read_by": readers} for owner, readers in report.along().items()],
         "commands": commands,
     }

@@ -122,12 +122,13 @@ def test_without_a_selection_all_assets_in_time_are_looked_at_and_the_others_nam
     assert reasons.keys() == {"report", "foreign", "by_store"}
     assert "no partitions in time" in reasons["report"]
     assert "keeps no ledger" in reasons["foreign"]
-    # Partitions of two kinds cannot be named by one range, and daily sales are expected from the third day on.
+    # Partitions of two kinds cannot be named by one range. Without the daily sales before the first there are none to
+    # date.
     assert [shlex.split(one)[2:7:2] for one in found["commands"]] == [
-        ["sales_to_date", day(1), day(2)],
-        ['key:"shop/raw_orders" or key:"daily_sales" or key:"sales_to_date"', day(3), day(31)],
+        ['key:"shop/raw_orders" or key:"daily_sales" or key:"sales_to_date"', day(1), day(31)],
         ["monthly", "2023-11-01", "2024-01-01"],
     ]
+    assert found["built_along"] == [{"asset": "daily_sales", "read_by": ["sales_to_date"]}]
 
 
 def test_everything_can_be_asked_for_from_the_start(shop):
@@ -329,9 +330,9 @@ def test_rows_that_something_else_has_removed_are_no_green_check(warehouse):
 
 
 def test_a_command_reaches_no_further_back_than_each_of_its_assets_is_expected(warehouse):
-    def named(name):
+    def named(name, **options):
         @partitioned_asset(
-            partitions_def=DAYS, partition_expr="day", code_version="1", name=name, backfill_policy=ONE_RUN
+            partitions_def=DAYS, partition_expr="day", code_version="1", name=name, backfill_policy=ONE_RUN, **options
         )
         def made(context: dg.AssetExecutionContext):
             return pd.DataFrame({"day": pd.to_datetime(context.partition_keys), "cents": 1})
