@@ -16,13 +16,25 @@ _PRODUCTION_TAGS = (
     "dagster/auto_materialize",
     "dagster/from_automation_condition",
 )
+_RETRY_TAG = "dagster/retry_number"  # Dagster leaves it out where somebody executes a run again
 MAX_WRITERS = 4
 TIMEOUT_SECONDS = 3600.0
 
 
-def is_production(run: dg.DagsterRun) -> bool:
-    """Whether a schedule, a sensor or an automation condition has launched a run, and no backfill."""
-    return _BACKFILL_TAG not in run.tags and any(tag in run.tags for tag in _PRODUCTION_TAGS)
+def is_production(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
+    """Whether a schedule, a sensor or an automation condition has launched a run, and no backfill.
+
+    Somebody who executes such a run again has launched that one himself, though it inherits the tags; Dagster's own
+    retry of it is still production.
+    """
+    if _BACKFILL_TAG in run.tags or not any(tag in run.tags for tag in _PRODUCTION_TAGS):
+        return False
+    before: dg.DagsterRun | None = run
+    while before is not None and before.parent_run_id is not None:
+        if _RETRY_TAG not in before.tags:
+            return False
+        before = instance.get_run_by_id(before.parent_run_id)
+    return True
 
 
 def admit_run(
@@ -30,20 +42,25 @@ def admit_run(
     run: dg.DagsterRun,
     log: dg.DagsterLogManager | None,
     *,
-    max_writers: int | None,
+    max_writers: int,
     timeout_seconds: float,
-) -> Lease | None:
+) -> Lease:
     """Wait until a run may write to a database.
 
+    Args:
+        store: The database.
+        run: The run, which is no production.
+        log: Told if the wait lasts.
+        max_writers: How many may write at once.
+        timeout_seconds: How long to wait.
+
     Returns:
-        Its slot, to be given back when it is done; ``None`` for production, which passes at once, and without a bound.
+        Its slot, to be given back when it is done.
 
     Raises:
         StoreBusyError: It was not its turn until the deadline.
         StoreUnavailableError: The folder of the database does not exist, or cannot be written to.
     """
-    if max_writers is None or is_production(run):
-        return None
     say = logging.getLogger("marigold_assets").warning if log is None else log.warning
     return admit(
         store.connector,

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import dagster as dg
 
 from marigold_assets import budget, dagster_internals
-from marigold_assets.admitting import admit_run
+from marigold_assets.admitting import admit_run, is_production
 from marigold_assets.dry import dry_run, refuse_writing
 from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
@@ -58,13 +58,27 @@ class RunningAttempt:
     attempt: Attempt
     _step: str | None = None
     _lease: Lease | None = None
+    _writers: int | None = None
     _users: int = 0
 
-    def begin(self, lease: Lease | None = None) -> RunningAttempt:
-        """Count one more that works with it; the first brings the slot of the database, if one is needed."""
+    def begin(self) -> RunningAttempt:
+        """Count one more that works with it."""
         self._users += 1
-        self._lease = self._lease or lease
         return self
+
+    def is_held_to(self, writers: int | None) -> bool:
+        """Whether it has the slot that somebody needs who allows so many writers."""
+        return writers is None or (self._writers is not None and self._writers <= writers)
+
+    def hold(self, lease: Lease, writers: int) -> None:
+        """Keep a slot of the database until it is over."""
+        self._lease, self._writers = lease, writers
+
+    def let_go(self) -> None:
+        """Give the slot of the database back, if it has one."""
+        lease, self._lease, self._writers = self._lease, None, None
+        if lease is not None:
+            lease.release()
 
     @property
     def is_over(self) -> bool:
@@ -74,8 +88,8 @@ class RunningAttempt:
     def end(self) -> None:
         """Count one less; the last gives the slot of the database back."""
         self._users -= 1
-        if self.is_over and self._lease is not None:
-            self._lease.release()
+        if self.is_over:
+            self.let_go()
 
     def reading(self, *, first: bool) -> Attempt:
         """The attempt of the running step, which is about to read from the store.
@@ -105,7 +119,8 @@ def begin_attempt(
     """Draw the token of an attempt when its resources are set up, before any input is read.
 
     Under the multiprocess executor this happens once a step, and in-process once a run. Before that, the attempt waits
-    until it may write: it is to be as new as possible when it begins.
+    until it may write: it is to be as new as possible when it begins. Where several work on one database in a run, the
+    smallest number that any of them allows counts; whoever allows any number does not free the others from it.
 
     Args:
         store: The database.
@@ -132,29 +147,38 @@ def begin_attempt(
         )
     place = (context.run.run_id, os.path.realpath(store.connector.path))
     running = _running.get(place)
-    if running is not None and not running.is_over:
+    is_first = running is None or running.is_over
+    writers = None if is_production(context.run, context.instance) else max_backfill_writers
+    if running is not None and not is_first and running.is_held_to(writers):
         return running.begin()
     planned = sorted(owner_of(key) for key in dagster_internals.planned_asset_keys(context.instance, context.run))
     where = _known_place(context.run, planned)
     with not_retried(context.instance, context.run), explained(context.instance, context.run.run_id, where):
-        lease = admit_run(
-            store,
-            context.run,
-            context.log,
-            max_writers=max_backfill_writers,
-            timeout_seconds=admission_timeout_seconds,
-        )
+        lease: Lease | None = None
+        if writers is not None:
+            if running is not None:
+                running.let_go()  # who waited with a slot would wait for others who do so, too
+            lease = admit_run(
+                store,
+                context.run,
+                context.log,
+                max_writers=writers,
+                timeout_seconds=admission_timeout_seconds,
+            )
         try:
             # Behind the wait, in which the others may have spent it.
             budget.refuse_if_spent(context.instance, context.run)
-            token = store.draw_token(context.run.run_id, _known_claims(context.run, planned))
+            if running is None or is_first:
+                token = store.draw_token(context.run.run_id, _known_claims(context.run, planned))
+                running = RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
         except BaseException:
             if lease is not None:
                 lease.release()
             raise
-    running = RunningAttempt(store=store, attempt=Attempt(run_id=context.run.run_id, token=token))
+    if lease is not None and writers is not None:
+        running.hold(lease, writers)
     _running[place] = running
-    return running.begin(lease)
+    return running.begin()
 
 
 def _disown_inherited_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:

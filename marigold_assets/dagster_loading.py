@@ -103,6 +103,13 @@ def configured_class(resource: dg.ResourceDefinition) -> type | None:
     return found if isinstance(found, type) else None
 
 
+def nested_resources(resource: dg.ResourceDefinition) -> Mapping[str, dg.ResourceDefinition]:
+    """The resources that such a resource takes as settings, and that are set up with it."""
+    found: Mapping[str, Any] = getattr(resource, "nested_resources", {})
+    made = {name: getattr(one, "get_resource_definition", lambda one=one: one)() for name, one in found.items()}
+    return {name: one for name, one in made.items() if isinstance(one, dg.ResourceDefinition)}
+
+
 def configured_values(resource: dg.ResourceDefinition) -> Mapping[str, Any]:
     """The settings of such a resource, with ``EnvVar`` looked up, and without setting it up for a run.
 

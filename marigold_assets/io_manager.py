@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import dagster as dg
@@ -101,9 +102,21 @@ class FencedPartitionIOManager(dg.ConfigurableIOManager):
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - what Dagster calls
         """Forget the attempt, and give its place among the writers back."""
-        if self._attempt is not None:
-            self._attempt.end()
-        self._attempt = None
+        self._end_attempt()
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Any]:
+        """Set up and tear down. The place goes back also where what a subclass sets up fails."""
+        try:
+            with super().yield_for_execution(context) as found:
+                yield found
+        finally:
+            self._end_attempt()
+
+    def _end_attempt(self) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.end()
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Swap what a step returned into its partitions and log one materialization a partition."""

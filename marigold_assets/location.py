@@ -167,8 +167,27 @@ class LocatedAsset:
         found += [self._configured(key, FencedPartitionResource) for key in others]
         return [one for one in found if one is not None]
 
+    def opened(self) -> list[Manager]:
+        """Everything of this package that a step of it sets up, also within other resources.
+
+        Raises:
+            ConfigurationError: The settings of one of them are not complete.
+        """
+        own = self.definition.get_io_manager_key_for_asset_key(self.key)
+        names = {own, *self.definition.required_resource_keys} & self.resources.keys()
+        due = [(name, self.resources[name]) for name in sorted(names)]
+        found: list[Manager] = []
+        for name, resource in due:  # which grows
+            due += [(f"{name}.{inner}", one) for inner, one in dagster_loading.nested_resources(resource).items()]
+            for kind in (FencedPartitionIOManager, FencedPartitionResource):
+                one = self._made(name, resource, kind)
+                found += [] if one is None else [one]
+        return found
+
     def _configured(self, key: str, wanted: type[Manager]) -> Manager | None:
-        resource = self.resources.get(key)
+        return self._made(key, self.resources.get(key), wanted)
+
+    def _made(self, key: str, resource: dg.ResourceDefinition | None, wanted: type[Manager]) -> Manager | None:
         kind = None if resource is None else dagster_loading.configured_class(resource)
         if resource is None or kind is None or not issubclass(kind, wanted):
             return None

@@ -89,9 +89,21 @@ class FencedPartitionResource(DuckDBResource):
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - what Dagster calls
         """Forget the attempt, and give its place among the writers back."""
-        if self._attempt is not None:
-            self._attempt.end()
-        self._attempt = None
+        self._end_attempt()
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Any]:
+        """Set up and tear down. The place goes back also where what a subclass sets up fails."""
+        try:
+            with super().yield_for_execution(context) as found:
+                yield found
+        finally:
+            self._end_attempt()
+
+    def _end_attempt(self) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.end()
 
     @property
     def store(self) -> DuckDBStore:

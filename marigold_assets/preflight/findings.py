@@ -6,45 +6,20 @@ count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterator
 from typing import Final
 
 import dagster as dg
 
+from marigold_assets.preflight.finding import RESTART, Finding, Level, error, errors, ok, warning
 from marigold_assets.preflight.settings import BACKFILL, RANGE, InstanceSettings, backfill_slots, read_settings
+from marigold_assets.preflight.upkeep import upkeep
 
-_RESTART: Final = "set this in dagster.yaml and restart the daemon"
+__all__ = ["MANY", "Finding", "Level", "bounds", "errors", "examine_instance", "is_bounded", "unbounded"]
+
 _GOOD_LIMIT, _GOOD_TOTAL = 2, 6
-_SLOWEST_START_SECONDS = 3_600
-
-
-class Level(Enum):
-    """How bad it is."""
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        code: A stable word for what was looked at.
-        level: How bad it is.
-        message: What there is, in a sentence.
-        remedy: What to do about it, in one line; empty where all is well.
-        lines: Lines of ``dagster.yaml`` that do it, if any do.
-    """
-
-    code: str
-    level: Level
-    message: str
-    remedy: str = ""
-    lines: str = ""
+MANY: Final = 32
+"""A bound beyond it is as good as none: so many processes at once are more than a machine has cores for."""
 
 
 def bounds(settings: InstanceSettings) -> tuple[Finding, ...]:
@@ -62,39 +37,12 @@ def unbounded(instance: dg.DagsterInstance) -> tuple[Finding, ...]:
     return errors(bounds(read_settings(instance)))
 
 
-def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those that are errors."""
-    return tuple(one for one in findings if one.level is Level.ERROR)
-
-
 def examine_instance(settings: InstanceSettings) -> tuple[Finding, ...]:
     """Everything that there is to say of an instance without knowing what runs on it."""
     found = [_unreadable(what) for what in settings.unreadable]
     found += bounds(settings)
-    found += [
-        _ranges(settings),
-        *_pools(settings),
-        *_monitoring(settings),
-        _retries(settings),
-        _catch_up(settings),
-        _storage(settings),
-    ]
+    found += [_ranges(settings), *_pools(settings), *upkeep(settings)]
     return tuple(found)
-
-
-def ok(code: str, message: str) -> Finding:
-    """Something that is well."""
-    return Finding(code=code, level=Level.OK, message=message)
-
-
-def error(code: str, message: str, remedy: str, lines: str = "") -> Finding:
-    """Something that nobody should rely on."""
-    return Finding(code=code, level=Level.ERROR, message=message, remedy=remedy, lines=lines)
-
-
-def warning(code: str, message: str, remedy: str, lines: str = "") -> Finding:
-    """Something that may be meant so, and should be known."""
-    return Finding(code=code, level=Level.WARNING, message=message, remedy=remedy, lines=lines)
 
 
 def _unreadable(what: str) -> Finding:
@@ -122,7 +70,7 @@ def _bounds(settings: InstanceSettings) -> Iterator[Finding]:
         yield error(
             "queue",
             "max_concurrent_runs is 0, so that no run ever leaves the queue",
-            _RESTART,
+            RESTART,
             _limit_lines(settings),
         )
         return
@@ -146,12 +94,21 @@ def _backfill_limit(settings: InstanceSettings) -> Finding:
             what = f"The limits on tag {BACKFILL} hold for single backfills: the next one has none"
         else:
             what = f"No limit on tag {BACKFILL} is set: backfills take every slot that there is"
-        return error(code, what, _RESTART, _limit_lines(settings))
+        return error(code, what, RESTART, _limit_lines(settings))
     if limit <= 0:
         return error(
             code,
             f"The limit on tag {BACKFILL} is {limit}, so that no run of a backfill ever leaves the queue",
-            _RESTART,
+            RESTART,
+            _limit_lines(settings),
+        )
+    slots = backfill_slots(settings)
+    if slots is not None and slots > MANY:
+        return warning(
+            code,
+            f"The limit on tag {BACKFILL} is {limit:,}, so that {slots:,} runs of backfills may run at once: that"
+            " bounds next to nothing",
+            "set it to what the machine and the databases can carry, and restart the daemon",
             _limit_lines(settings),
         )
     return ok(code, f"At most {limit} runs of backfills run at once, all backfills together")
@@ -164,13 +121,13 @@ def _free_slots(settings: InstanceSettings) -> Finding:
         return warning(
             code,
             "max_concurrent_runs is -1: production always finds a free slot, and nothing bounds a flood of it",
-            _RESTART,
+            RESTART,
             _limit_lines(settings),
         )
     taken = settings.limit_on(BACKFILL)
     if taken is None:
         return error(
-            code, f"Backfills may take all {total} slots, and production none", _RESTART, _limit_lines(settings)
+            code, f"Backfills may take all {total} slots, and production none", RESTART, _limit_lines(settings)
         )
     ranges = settings.limit_on(RANGE)
     both = taken + (ranges or 0)
@@ -179,7 +136,7 @@ def _free_slots(settings: InstanceSettings) -> Finding:
         return error(
             code,
             f"Backfills may take {taken} of {total} slots{beside}: that leaves none for production",
-            _RESTART,
+            RESTART,
             _limit_lines(settings),
         )
     return ok(code, f"{total - both} of {total} slots are always free for production")
@@ -188,9 +145,9 @@ def _free_slots(settings: InstanceSettings) -> Finding:
 def _limit_lines(settings: InstanceSettings) -> str:
     """The lines of a bounded instance, near to what there is."""
     limit = settings.limit_on(BACKFILL)
-    limit = _GOOD_LIMIT if limit is None or limit <= 0 else limit
+    limit = limit if limit is not None and 0 < limit <= MANY else _GOOD_LIMIT
     ranges = settings.limit_on(RANGE)
-    ranges = limit if ranges is None or ranges <= 0 else ranges
+    ranges = ranges if ranges is not None and 0 < ranges <= MANY else limit
     total = max(settings.max_concurrent_runs or 0, limit + ranges + _GOOD_TOTAL - 2 * _GOOD_LIMIT)
     others = [one for one in settings.tag_limits if one.key not in {BACKFILL, RANGE}]
     lines = [
@@ -220,17 +177,24 @@ def _ranges(settings: InstanceSettings) -> Finding:
             code,
             f"No limit on tag {RANGE} is set: a range that is executed again after its backfill has ended counts as"
             " production",
-            _RESTART,
+            RESTART,
             _limit_lines(settings),
         )
     if limit <= 0:
         return error(
             code,
             f"The limit on tag {RANGE} is {limit}, so that no range of partitions ever leaves the queue",
-            _RESTART,
+            RESTART,
             _limit_lines(settings),
         )
     slots = backfill_slots(settings)
+    if limit > MANY and limit > (slots or limit - 1):
+        return warning(
+            code,
+            f"The limit on tag {RANGE} is {limit:,}: that bounds next to nothing",
+            "set it to what the machine and the databases can carry, and restart the daemon",
+            _limit_lines(settings),
+        )
     narrow = "" if slots is None or slots <= limit else f", also those of a backfill, which otherwise has {slots}"
     return ok(code, f"At most {limit} runs of a range of partitions run at once{narrow}")
 
@@ -259,101 +223,3 @@ def _pools(settings: InstanceSettings) -> Iterator[Finding]:
             )
     if not settings.pools and settings.pool_default_limit is None:
         yield ok(code, "No pools: production never waits for a place that a backfill has")
-
-
-def _monitoring(settings: InstanceSettings) -> Iterator[Finding]:
-    code = "run-monitoring"
-    lines = (
-        "run_monitoring:\n  enabled: true\n  start_timeout_seconds: 180\n  cancel_timeout_seconds: 180\n"
-        "  max_runtime_seconds: 7200"
-    )
-    if not settings.monitoring:
-        yield error(
-            code,
-            "Run monitoring is off: a run whose worker has died with its code server keeps its slot for ever",
-            _RESTART,
-            lines,
-        )
-        return
-    times = {"start_timeout_seconds": settings.start_timeout_seconds}
-    times["cancel_timeout_seconds"] = settings.cancel_timeout_seconds
-    bad = {name: seconds for name, seconds in times.items() if not 0 < seconds <= _SLOWEST_START_SECONDS}
-    for name, seconds in bad.items():
-        what = "never" if seconds <= 0 else f"only after {seconds:,} s"
-        doing = name.partition("_")[0]
-        if seconds <= 0:
-            what = "at once, whatever it does"
-        yield error(code, f"{name} is {seconds:,}: a run that does not {doing} is given up {what}", _RESTART, lines)
-    if settings.max_runtime_seconds <= 0:
-        yield warning(
-            code,
-            "max_runtime_seconds is not set: a run whose machine was restarted keeps its slot until somebody ends it",
-            _RESTART,
-            lines,
-        )
-    elif not bad:
-        yield ok(
-            code,
-            f"Runs that do not start within {settings.start_timeout_seconds} s, do not stop within"
-            f" {settings.cancel_timeout_seconds} s or take longer than {settings.max_runtime_seconds:,} s give their"
-            " slots back",
-        )
-
-
-def _retries(settings: InstanceSettings) -> Finding:
-    code = "retries"
-    lines = "run_retries:\n  enabled: true\n  max_retries: 3\n  retry_on_asset_or_op_failure: false"
-    if not settings.retries:
-        return warning(
-            code,
-            "Run retries are off: a run whose worker died stays failed, and its partitions missing",
-            _RESTART,
-            lines,
-        )
-    if settings.retries_failures:
-        return error(
-            code,
-            "Runs that failed on their own account are retried: bad data is as bad the second time, and each retry"
-            " claims its partitions anew and fences out whoever has them meanwhile",
-            _RESTART,
-            lines,
-        )
-    return ok(code, f"Only runs whose worker died are retried, at most {settings.max_retries} times")
-
-
-def _catch_up(settings: InstanceSettings) -> Finding:
-    code = "catch-up"
-    most = settings.max_catchup_runs
-    if most is None:
-        return warning(
-            code,
-            "The scheduler is not Dagster's own: how many missed ticks it catches up with is not known",
-            "remove scheduler from dagster.yaml, or find out",
-        )
-    if most == 0:
-        return error(
-            code,
-            "max_catchup_runs is 0, which Dagster takes for all: a schedule of a partition set replays every missed"
-            " tick",
-            "remove it from the scheduler's config in dagster.yaml (the default is 5), and restart the daemon",
-        )
-    return ok(
-        code, f"A schedule catches up with its latest missed tick, and one of a partition set with {most} at most"
-    )
-
-
-def _storage(settings: InstanceSettings) -> Finding:
-    code = "storage"
-    if settings.is_ephemeral:
-        return error(
-            code,
-            "The instance is a temporary one: results would be lost, and no daemon sees its runs",
-            "set DAGSTER_HOME to the folder of the instance",
-        )
-    if settings.storage == "sqlite":
-        return ok(
-            code,
-            f"The history is kept in SQLite, in {settings.home}: right for one machine, and wrong for a folder that"
-            " several share",
-        )
-    return ok(code, f"The history is kept in {settings.storage}")

@@ -10,7 +10,8 @@ import dagster as dg
 from marigold_assets import dagster_instance
 from marigold_assets.errors import MarigoldError
 from marigold_assets.location import LocationOptions, load
-from marigold_assets.preflight.findings import Finding, error, examine_instance, ok, warning
+from marigold_assets.preflight.finding import Finding, error, ok, warning
+from marigold_assets.preflight.findings import examine_instance
 from marigold_assets.preflight.location_findings import examine_location
 from marigold_assets.preflight.places import premises_of
 from marigold_assets.preflight.settings import InstanceSettings

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from marigold_assets.preflight.findings import Finding, error, ok, warning
+from marigold_assets.preflight.finding import Finding, error, ok, warning
+from marigold_assets.preflight.findings import MANY
 from marigold_assets.preflight.places import Place, Premises, network_file_system
 from marigold_assets.preflight.settings import InstanceSettings, backfill_slots
 
@@ -17,6 +18,7 @@ _LOCKS = ("", ".holder", ".line", ".slots", ".slots.line")
 def examine_location(premises: Premises, settings: InstanceSettings) -> tuple[Finding, ...]:
     """Everything that there is to say of where a code location stores its assets, on an instance."""
     found = [one for place in premises.places for one in (*_admission(place, settings), *_locks(place))]
+    found += [error("admission", f"What bounds it is not known. {what}", how) for what, how in premises.unknown.items()]
     return (*found, *_elsewhere(premises), *_pools(premises, settings), *_home(settings))
 
 
@@ -24,7 +26,7 @@ def _admission(place: Place, settings: InstanceSettings) -> Iterator[Finding]:
     code = "admission"
     bounds = [one for one in place.writers if one is not None]
     if None in place.writers:
-        some = "some of what stores there" if bounds else "what stores there"
+        some = "some of what works there" if bounds else "what works there"
         yield warning(
             code,
             f"Database {place.name}: {some} has no max_backfill_writers, so that partitions picked by hand and"
@@ -36,7 +38,8 @@ def _admission(place: Place, settings: InstanceSettings) -> Iterator[Finding]:
     if most != least:
         yield warning(
             code,
-            f"Database {place.name}: max_backfill_writers is {least} here and {most} there, and the largest holds",
+            f"Database {place.name}: max_backfill_writers is {least} here and {most} there: while one who allows"
+            f" {least} is at work, nobody makes it more",
             "set the same for all of its IO managers and resources",
         )
     slots = backfill_slots(settings)
@@ -54,6 +57,13 @@ def _admission(place: Place, settings: InstanceSettings) -> Iterator[Finding]:
             f" {settings.max_runtime_seconds:,} s in all (max_runtime_seconds)",
             "set admission_timeout_seconds lower, or max_runtime_seconds higher",
         )
+    if most > MANY:
+        yield warning(
+            code,
+            f"Database {place.name} admits {most:,} writers, so many that it bounds next to nothing",
+            "set max_backfill_writers to what the machine can carry",
+        )
+        return
     yield ok(code, f"Database {place.name}: at most {most} runs of backfills write at once, whoever launches them")
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from marigold_assets.errors import ConfigurationError
-from marigold_assets.location import CodeLocation, LocatedAsset
+from marigold_assets.location import CodeLocation, Manager
+from marigold_assets.stores.connection import Connector
+from marigold_assets.stores.duckdb import DuckDBStore
 
 _MOUNTS: Final = Path("/proc/self/mounts")
 _OF_A_NETWORK: Final = re.compile(
@@ -27,10 +29,11 @@ class Place:
         name: As messages show it.
         folder: Its folder.
         lock_path: The file on which those who open it queue; others of its name with more behind it lie beside it.
-        writers: ``max_backfill_writers`` of everything that stores there; ``None`` among them: no bound.
-        waits_seconds: The longest ``admission_timeout_seconds`` of those.
+        writers: Of each asset that works there, how many may do so at once: the smallest ``max_backfill_writers`` of
+            what its step sets up; ``None`` among them: of such an asset any number.
+        waits_seconds: The longest ``admission_timeout_seconds`` of all that is set up.
         follows_working_directory: Whether its path is a relative one.
-        owners: The assets that are stored there.
+        owners: The assets that work there.
     """
 
     name: str
@@ -49,18 +52,21 @@ class Premises:
     Attributes:
         places: Its databases.
         elsewhere: Assets with partitions that are stored by something that bounds nobody.
+        unknown: What of its settings cannot be read, with the remedy.
         pools: By pool, the assets that need a place in it.
     """
 
     places: tuple[Place, ...]
     elsewhere: tuple[str, ...]
     pools: Mapping[str, tuple[str, ...]]
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 def premises_of(location: CodeLocation) -> Premises:
     """What a code location has to do with bounds; nothing is opened for it."""
-    grouped: dict[str, list[LocatedAsset]] = {}
+    grouped: dict[str, list[_Works]] = {}
     elsewhere: list[str] = []
+    unknown: dict[str, str] = {}
     pools: dict[str, list[str]] = {}
     for owner, asset in location.assets.items():
         if not asset.definition.is_materializable:
@@ -68,26 +74,54 @@ def premises_of(location: CodeLocation) -> Premises:
         for pool in asset.definition.node_def.pools:
             pools.setdefault(pool, []).append(owner)
         try:
-            grouped.setdefault(str(asset.store.connector.lock_path), []).append(asset)
-        except ConfigurationError:
-            if asset.partitions_def is not None:
-                elsewhere.append(owner)
+            opened = asset.opened()
+            is_elsewhere = not asset.has_ledger
+        except ConfigurationError as failure:
+            unknown[f"{owner}: {failure.problem}"] = failure.remedy
+            continue
+        if is_elsewhere and asset.partitions_def is not None:
+            elsewhere.append(owner)
+        for path, works in _by_path(owner, opened).items():
+            grouped.setdefault(path, []).append(works)
     return Premises(
         places=tuple(_place(found) for _, found in sorted(grouped.items())),
         elsewhere=tuple(sorted(elsewhere)),
         pools={pool: tuple(sorted(owners)) for pool, owners in sorted(pools.items())},
+        unknown=unknown,
     )
 
 
-def _place(assets: Iterable[LocatedAsset]) -> Place:
-    found = list(assets)
-    connectors = [one.store.connector for one in found]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Works:
+    """An asset, and what its step sets up on one database."""
+
+    owner: str
+    managers: tuple[Manager, ...]
+    connector: Connector
+
+    @property
+    def writers(self) -> int | None:
+        return min((one.max_backfill_writers for one in self.managers if one.max_backfill_writers), default=None)
+
+
+def _by_path(owner: str, managers: Iterable[Manager]) -> Mapping[str, _Works]:
+    found: dict[str, _Works] = {}
+    for one in managers:
+        connector = DuckDBStore(one.database, config=one.connection_config).connector
+        path = str(connector.lock_path)
+        before = found[path].managers if path in found else ()
+        found[path] = _Works(owner=owner, managers=(*before, one), connector=connector)
+    return found
+
+
+def _place(found: Sequence[_Works]) -> Place:
+    connectors = [one.connector for one in found]
     return Place(
         name=connectors[0].secrets.database,
         folder=connectors[0].lock_path.parent,
         lock_path=connectors[0].lock_path,
-        writers=frozenset(one.manager.max_backfill_writers for one in found),
-        waits_seconds=max(one.manager.admission_timeout_seconds for one in found),
+        writers=frozenset(one.writers for one in found),
+        waits_seconds=max(manager.admission_timeout_seconds for one in found for manager in one.managers),
         follows_working_directory=any(one.follows_working_directory for one in connectors),
         owners=tuple(sorted(one.owner for one in found)),
     )

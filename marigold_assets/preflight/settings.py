@@ -73,6 +73,7 @@ class InstanceSettings:
         start_timeout_seconds: How long a run may take to start.
         cancel_timeout_seconds: How long a run may take to stop.
         max_runtime_seconds: How long a run may take; 0: for ever.
+        monitoring_poll_seconds: How often they are looked for.
         retries: Whether runs that failed are started again.
         max_retries: How often.
         retries_failures: Whether also those that failed on their own account, and not because their process died.
@@ -95,6 +96,7 @@ class InstanceSettings:
     start_timeout_seconds: int = 0
     cancel_timeout_seconds: int = 0
     max_runtime_seconds: int = 0
+    monitoring_poll_seconds: int = 120
     retries: bool = False
     max_retries: int = 0
     retries_failures: bool = True
@@ -209,6 +211,7 @@ def _monitoring(instance: dg.DagsterInstance) -> Mapping[str, Any]:
         "start_timeout_seconds": int(instance.run_monitoring_start_timeout_seconds),
         "cancel_timeout_seconds": int(instance.run_monitoring_cancel_timeout_seconds),
         "max_runtime_seconds": int(instance.run_monitoring_max_runtime_seconds),
+        "monitoring_poll_seconds": int(instance.run_monitoring_poll_interval_seconds),
     }
 
 

@@ -60,9 +60,9 @@ def need_two(first, second, rounds):
             lease.release()
 
 
-def sit(database, told, forks):
+def sit(database, told, forks, slots=1):
     """Take a slot, say so and never give it back; perhaps with a process forked off that outlives this one."""
-    _admit(database, owner="run 4711")
+    _admit(database, slots, owner="run 4711")
     fork = os.fork() if forks else 0
     if forks and not fork:
         time.sleep(60.0)

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, StoreBusyError, StoreUnavailableError
+from marigold_assets.admitting import is_production
 from marigold_assets.stores.admission import admit
 from marigold_assets.stores.connection import Connector
 from marigold_assets.testing import ForkServer
@@ -59,11 +60,10 @@ def take(database):
 def sitting(others, database, tmp_path):
     """A process that has the only slot; gives its pid."""
 
-    def sit(*, forks=False):
+    def sit(*, forks=False, slots=1):
         told = tmp_path / "told"
-        caller = threading.Thread(
-            target=others.call, args=("sit",), kwargs={"database": database, "told": str(told), "forks": forks}
-        )
+        given = {"database": database, "told": str(told), "forks": forks, "slots": slots}
+        caller = threading.Thread(target=others.call, args=("sit",), kwargs=given)
         caller.start()
         deadline = time.monotonic() + 10
         while not told.exists() or not told.read_text():
@@ -161,6 +161,29 @@ def test_a_process_needs_one_slot_however_much_it_does(others, database, take):
     assert others.call("try_slot", database=database).value == ""
 
 
+@pytest.mark.processes
+def test_the_smallest_number_of_those_who_are_in_counts_for_whoever_comes(sitting, take):
+    sitting()  # allows one
+    with pytest.raises(StoreBusyError, match="At most 1 run of a backfill"):
+        take(slots=4, timeout_seconds=0.0)
+
+
+def test_many_keep_one_out_who_allows_one_and_he_them(take, others, database):
+    wide = take(slots=4)
+    assert others.call("try_slot", database=database, slots=4).value == ""
+    assert "At most 1 run" in others.call("try_slot", database=database, slots=1).value
+    take(slots=1)  # of the same process, which has its slot already
+    wide.release()
+    assert "At most 1 run" in others.call("try_slot", database=database, slots=4).value
+
+
+def test_a_process_that_waits_for_the_one_that_has_started_it_says_so(others, database, take):
+    take(owner="run outer")
+    said = others.call("try_slot", database=database).value
+    assert f"Process {os.getpid()} has started this one" in said
+    assert "start other runs only when it is done" in said
+
+
 def test_a_forked_process_has_no_slot_of_its_own(others, database):
     outcome = others.call("fork_and_look", database=database)
     assert "StoreBusyError" not in (outcome.error or "")
@@ -249,13 +272,33 @@ def test_a_run_that_fails_gives_its_slot_back(others, database, run):
     ids=["one partition by hand", "backfill", "backfill of a sensor", "range by hand"],
 )
 def test_what_nobody_has_set_to_run_at_a_time_waits_for_its_turn(others, sitting, run, tags):
-    sitting()
+    sitting(slots=2)
     key = None if tags is RANGE else "2024-01-01"
     success, problem = run(tags=tags, key=key)
     assert not success
     assert "at most 1 run of a backfill" in problem
     assert run(tags=tags, key=key, max_backfill_writers=2)[0]
     assert run(tags=tags, key=key, max_backfill_writers=None)[0]
+
+
+def _reexecuted(instance, parent, **tags):
+    """A run that executes another one again, with the tags that Dagster has it inherit."""
+    kept = {tag: value for tag, value in parent.tags.items() if tag != "dagster/retry_number"}
+    parents = {"parent_run_id": parent.run_id, "root_run_id": parent.root_run_id or parent.run_id}
+    return instance.create_run_for_job(dg.job(name="nightly")(lambda: None), tags=kept | tags, **parents)
+
+
+def test_what_somebody_executes_again_is_no_production_and_a_retry_is():
+    with dg.DagsterInstance.ephemeral() as instance:
+        tags = {"dagster/schedule_name": "nightly"}
+        scheduled = instance.create_run_for_job(dg.job(name="nightly")(lambda: None), tags=tags)
+        retry = _reexecuted(instance, scheduled, **{"dagster/retry_number": "1"})
+        retried_twice = _reexecuted(instance, retry, **{"dagster/retry_number": "2"})
+        assert [is_production(one, instance) for one in (scheduled, retry, retried_twice)] == [True, True, True]
+        again = _reexecuted(instance, scheduled)
+        retry_of_again = _reexecuted(instance, again, **{"dagster/retry_number": "1"})
+        found = [is_production(one, instance) for one in (again, _reexecuted(instance, retry), retry_of_again)]
+        assert found == [False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +336,57 @@ def test_io_manager_and_resource_of_one_run_share_a_slot(others, database):
         },
     )
     assert result.success
+    assert others.call("try_slot", database=database).value == ""
+
+
+def _uses(database, writers, asset_writers):
+    """Materializes an asset that needs a resource beside its IO manager, whichever is set up first."""
+
+    @dg.asset(required_resource_keys={"a_warehouse", "z_warehouse"})
+    def stored() -> pd.DataFrame:
+        return pd.DataFrame({"a": [1]})
+
+    kinds = {"io_manager": writers, "a_warehouse": asset_writers, "z_warehouse": asset_writers}
+    made = {
+        key: (FencedPartitionIOManager if key == "io_manager" else FencedPartitionResource)(
+            database=database, max_backfill_writers=many, admission_timeout_seconds=0.0
+        )
+        for key, many in kinds.items()
+    }
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    return dg.materialize([stored], resources=made, raise_on_error=False, run_config=quiet).success
+
+
+@pytest.mark.parametrize("writers", [(1, None), (None, 1), (4, 1), (1, 4)], ids=str)
+def test_no_other_resource_of_a_run_frees_it_from_the_bound(others, sitting, database, writers):
+    assert _uses(database, *writers)
+    assert others.call("try_slot", database=database).value == ""  # and it has given back whatever it had
+    sitting()
+    assert not _uses(database, *writers)
+
+
+def test_one_who_is_in_by_a_larger_number_does_not_let_a_smaller_one_in(sitting, database):
+    sitting(slots=4)
+    assert _uses(database, 4, 4)
+    assert not _uses(database, 4, 1)
+
+
+def test_a_resource_that_fails_behind_its_place_gives_it_back(others, database):
+    class Failing(FencedPartitionResource):
+        def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+            super().setup_for_execution(context)
+            raise ValueError("it has no network")
+
+    @dg.asset
+    def stored(warehouse: Failing) -> pd.DataFrame:
+        return pd.DataFrame({"a": [1]})
+
+    result = dg.materialize(
+        [stored],
+        resources={"io_manager": dg.mem_io_manager, "warehouse": Failing(database=database, max_backfill_writers=1)},
+        raise_on_error=False,
+    )
+    assert not result.success
     assert others.call("try_slot", database=database).value == ""
 
 

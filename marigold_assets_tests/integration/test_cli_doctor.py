@@ -45,6 +45,21 @@ defs = dg.Definitions(
 )
 """
 
+TWO = """
+import dagster as dg
+from marigold_assets import FencedPartitionIOManager, FencedPartitionResource
+
+class Outer(dg.ConfigurableResource):
+    inner: FencedPartitionResource
+
+@dg.asset(required_resource_keys={{"warehouse"}})
+def orders(): ...
+
+io_manager = FencedPartitionIOManager(database={first!r}, max_backfill_writers=1)
+warehouse = FencedPartitionResource(database={second!r}, max_backfill_writers={bound})
+defs = dg.Definitions(assets=[orders], resources={{"io_manager": io_manager, "warehouse": {warehouse}}})
+"""
+
 
 @pytest.fixture
 def doctor(tmp_path, monkeypatch):
@@ -93,7 +108,7 @@ def test_the_settings_of_the_project_are_bounded_and_it_says_what_was_looked_at(
     codes = {one["code"] for one in found["findings"]}
     assert codes == {
         "queue", "backfill-limit", "free-slots", "range-limit", "pools", "run-monitoring", "retries", "catch-up",
-        "storage", "daemon", "admission", "lock-files",
+        "dequeue", "storage", "daemon", "admission", "lock-files",
     }  # fmt: skip
     # The one thing that is not as it should be: nobody has started a daemon; and an asset is stored elsewhere.
     odd = {(one["code"], one["level"]) for one in found["findings"]} - {(code, "ok") for code in codes}
@@ -149,6 +164,27 @@ def test_pools_of_the_code_that_bound_nothing_or_production(doctor, located, tmp
     assert [level for level, _ in found] == ["warning", "warning"]
     assert "used for the first time" in found[0][1]
     assert "production waits" in found[1][1]
+
+
+@pytest.mark.slow
+def test_every_resource_of_an_asset_is_looked_at_for_its_bound_and_its_database(doctor, tmp_path):
+    numbers = count()
+
+    def found(second, bound, warehouse="warehouse"):
+        path = tmp_path / f"two_{tmp_path.name}_{next(numbers)}.py"
+        first, second = str(tmp_path / "shop.duckdb"), str(tmp_path / second)
+        path.write_text(TWO.format(first=first, second=second, bound=bound, warehouse=warehouse))
+        return _of(doctor("-f", str(path), "--json"), "admission")
+
+    # The IO manager admits one; whatever a resource of the same file says, it holds.
+    [few, good] = found("shop.duckdb", None)
+    assert (few[0], good[0]) == ("warning", "ok")
+    assert "at most 1 runs of backfills write at once" in good[1]
+    for warehouse in ("warehouse", "Outer(inner=warehouse)"):
+        other = [one for one in found("another.duckdb", None, warehouse) if "another" in one[1]]
+        assert [level for level, _ in other] == ["warning"]
+        assert "no max_backfill_writers" in other[0][1]
+    assert "64 writers, so many" in found("another.duckdb", 64)[0][1]
 
 
 def test_a_secret_path_is_told_to_nobody(doctor, located, tmp_path, monkeypatch):
