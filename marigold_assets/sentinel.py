@@ -10,7 +10,8 @@ import dagster as dg
 DEFAULT_NAME: Final = "marigold_sentinel"
 MOST: Final = 64
 DONE_TAG: Final = "marigold/sentinel_done"
-_LONGEST_SECONDS: Final = 300.0
+WATCHED_TAG: Final = "marigold/sentinel_watched"
+PATIENCE_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.5
 
 
@@ -18,7 +19,7 @@ def build_sentinel_job(name: str = DEFAULT_NAME) -> dg.JobDefinition:
     """A job with partitions whose runs only sleep until they are told that they have been seen.
 
     ``marigold doctor --prove`` launches a backfill of it, and watches whether the limits of the instance hold. It reads
-    and writes nothing, and its runs end by themselves after some minutes whatever happens.
+    and writes nothing, and its runs end by themselves half a minute after nobody watches them any more.
 
     Args:
         name: The name of the job.
@@ -45,9 +46,12 @@ def build_sentinel_job(name: str = DEFAULT_NAME) -> dg.JobDefinition:
 
 
 def _sleep(context: dg.OpExecutionContext) -> None:
-    deadline = time.monotonic() + _LONGEST_SECONDS
+    deadline, watched = time.monotonic() + PATIENCE_SECONDS, None
     while time.monotonic() < deadline:
         run = context.instance.get_run_by_id(context.run_id)
         if run is None or DONE_TAG in run.tags:
             return
+        # Whoever watches changes this again and again; if he was killed, he does so no longer.
+        if run.tags.get(WATCHED_TAG) != watched:
+            deadline, watched = time.monotonic() + PATIENCE_SECONDS, run.tags[WATCHED_TAG]
         time.sleep(_POLL_SECONDS)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from marigold_assets.preflight.proving import Proof
     from marigold_assets.preflight.settings import InstanceSettings
 
+_NO_BOUND = "Nothing was launched to prove a bound: there is none."
 EXAMPLES = """
 \b
 Examples:
@@ -26,6 +31,13 @@ Examples:
   marigold doctor --strict        for CI: warnings count as well
   marigold doctor --prove --yes   launch some runs that do nothing, and watch
 """
+
+
+def _finite(_context: click.Context, _option: click.Parameter, seconds: float) -> float:
+    """Refuse what is no time, and passes every comparison."""
+    if not math.isfinite(seconds):
+        raise click.BadParameter(f"{seconds} is no number of seconds")
+    return seconds
 
 
 @click.command(epilog=EXAMPLES)
@@ -39,6 +51,7 @@ Examples:
     default=240.0,
     show_default=True,
     type=click.FloatRange(min=1),
+    callback=_finite,
     metavar="SECONDS",
     help="With --prove: how long to watch.",
 )
@@ -58,9 +71,11 @@ def doctor(
     It looks at the instance that DAGSTER_HOME names, and at the databases of the code location. What cannot be found
     out counts as an error.
 
-    Exits with 1 if there is an error, with 2 if it cannot look, or prove.
+    Exits with 1 if there is an error, with 2 if it cannot look, or prove. Interrupted or terminated, --prove ends what
+    it has launched; killed, its sentinels end by themselves within a minute.
     """
     from marigold_assets.cli.instance import live_instance
+    from marigold_assets.errors import MarigoldError
     from marigold_assets.preflight.findings import Level, bounds, errors
     from marigold_assets.preflight.live import examine
     from marigold_assets.preflight.settings import read_settings
@@ -72,14 +87,38 @@ def doctor(
             _tell(findings, settings)
         proof: Proof | None = None
         if prove and not errors(bounds(settings)):
-            proof = _prove(instance, settings, options, yes=yes, timeout=timeout)
+            try:
+                with _interrupted_by_signals():
+                    proof = _prove(instance, settings, options, yes=yes, timeout=timeout)
+            except (CannotError, MarigoldError) as failure:
+                if as_json:
+                    told = failure.message if isinstance(failure, CannotError) else str(failure)
+                    _print_json(findings, settings, None, problem=told)
+                raise
     if as_json:
-        click.echo(json.dumps(_as_json(findings, settings, proof), indent=2))
+        _print_json(findings, settings, proof, problem=_NO_BOUND if prove and proof is None else None)
     elif prove:
         _tell_proof(proof)
     bad = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
     if any(one.level in bad for one in findings) or (prove and (proof is None or not proof.holds)):
         raise click.exceptions.Exit(FOUND)
+
+
+@contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Have whoever ends this process interrupt it, so that it cleans up."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()  # no other may
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if is_main and hasattr(signal, name)]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _prove(
@@ -144,7 +183,7 @@ def _verdict(errors: int, warnings: int) -> str:
 
 def _tell_proof(proof: Proof | None) -> None:
     if proof is None:
-        click.echo("Nothing was launched to prove a bound: there is none.")
+        click.echo(_NO_BOUND)
         return
     click.echo(
         f"{'Proven' if proof.holds else 'NOT TRUE'}: of {proof.launched} runs of a backfill {proof.peak} ran at once,"
@@ -155,7 +194,15 @@ def _tell_proof(proof: Proof | None) -> None:
         click.echo("Remedy: restart the daemon, which reads dagster.yaml only when it starts, and prove again.")
 
 
-def _as_json(findings: Sequence[Finding], settings: InstanceSettings, proof: Proof | None) -> dict[str, Any]:
+def _print_json(
+    findings: Sequence[Finding], settings: InstanceSettings, proof: Proof | None, *, problem: str | None
+) -> None:
+    click.echo(json.dumps(_as_json(findings, settings, proof, problem), indent=2))
+
+
+def _as_json(
+    findings: Sequence[Finding], settings: InstanceSettings, proof: Proof | None, problem: str | None
+) -> dict[str, Any]:
     from dataclasses import asdict
 
     from marigold_assets.preflight.findings import errors, is_bounded
@@ -168,4 +215,5 @@ def _as_json(findings: Sequence[Finding], settings: InstanceSettings, proof: Pro
         "backfill_slots": backfill_slots(settings),
         "findings": [{**asdict(one), "level": one.level.value} for one in findings],
         "proof": None if proof is None else {**asdict(proof), "holds": proof.holds},
+        "not_proven": problem,
     }

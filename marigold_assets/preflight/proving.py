@@ -14,7 +14,7 @@ from marigold_assets import dagster_instance
 from marigold_assets.dagster_instance import Api
 from marigold_assets.errors import ConfigurationError, StoreBusyError
 from marigold_assets.preflight.settings import BACKFILL, InstanceSettings, backfill_slots
-from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG, MOST
+from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG, MOST, PATIENCE_SECONDS, WATCHED_TAG
 
 _TAKES_A_SLOT: Final = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 _ENDED: Final = frozenset({dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED})
@@ -22,6 +22,7 @@ _MORE_THAN_FIT: Final = 2
 _POLL_SECONDS: Final = 0.25
 _CLEAN_UP_SECONDS: Final = 60.0
 _LOOKS: Final = 4
+_WATCH_SECONDS: Final = PATIENCE_SECONDS / 3
 _SEEN: Final = {DONE_TAG: "yes"}
 
 
@@ -74,7 +75,8 @@ def prove(
 
     Raises:
         ConfigurationError: There is no such job, or no limit that could be proven with it.
-        StoreBusyError: The queue had no room for it all within the time, so that nothing is proven.
+        StoreBusyError: The queue had no room for it all within the time, or another proof is under way, so that
+            nothing is proven.
     """
     limit = backfill_slots(settings)
     if limit is None or not 0 < limit <= MOST - _MORE_THAN_FIT:
@@ -89,11 +91,25 @@ def prove(
             remedy="add jobs=[build_sentinel_job()] to its Definitions, from marigold_assets, and reload it where the"
             " daemon runs",
         )
+    _refuse_others(instance, job)
     watch = _Watch(instance=instance, api=api, place=place, job=job, limit=limit, say=say)
     try:
         return watch.run(timeout_seconds)
     finally:
         watch.clean_up()
+
+
+def _refuse_others(instance: dg.DagsterInstance, job: str) -> None:
+    """Sentinels of somebody else are in the way, and would be taken for those of this proof."""
+    unfinished = [status for status in dg.DagsterRunStatus if status not in _ENDED]
+    others = instance.get_runs(filters=dg.RunsFilter(job_name=job, statuses=unfinished))
+    if others:
+        raise StoreBusyError(
+            f"nothing is proven: {len(others)} sentinels of another proof have not ended (the first is run"
+            f" {others[-1].run_id})",
+            remedy=f"wait: those that run end {PATIENCE_SECONDS:.0f} s after nobody watches them any more; or end"
+            " them under 'Runs' in the user interface",
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +124,7 @@ class _Watch:
     _production: str | None = None
     _peak: int = 0
     _deadline: float = 0.0
+    _watched: float = 0.0
 
     @property
     def _count(self) -> int:
@@ -177,7 +194,18 @@ class _Watch:
                     f"nothing is proven: it took too long {what}{self._why()}",
                     remedy="see 'Runs' in the user interface for what is in the way, or wait longer: --timeout SECONDS",
                 )
+            self._show_interest()
             time.sleep(_POLL_SECONDS)
+
+    def _show_interest(self) -> None:
+        """Tell the sentinels that somebody still watches, or they end."""
+        now = time.monotonic()
+        if now - self._watched < _WATCH_SECONDS:
+            return
+        self._watched = now
+        for run in self._left():
+            if run.status is dg.DagsterRunStatus.STARTED and DONE_TAG not in run.tags:
+                self.instance.add_run_tags(run.run_id, {WATCHED_TAG: f"{now:.0f}"})
 
     def _why(self) -> str:
         found = None if self._backfill is None else dagster_instance.backfill(self.instance, self._backfill)

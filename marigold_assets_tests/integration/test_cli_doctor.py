@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from itertools import count
 from pathlib import Path
@@ -16,12 +20,12 @@ import pytest
 from click.testing import CliRunner
 from dagster._daemon.types import DaemonHeartbeat
 
-from marigold_assets import FencedPartitionIOManager, build_sentinel_job
+from marigold_assets import FencedPartitionIOManager, build_sentinel_job, sentinel
 from marigold_assets.cli.main import main
 from marigold_assets.preflight.location_findings import examine_location
 from marigold_assets.preflight.places import Place, Premises, network_file_system
 from marigold_assets.preflight.settings import InstanceSettings
-from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG
+from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG, WATCHED_TAG
 from marigold_assets.testing import ForkServer
 
 PROJECT = Path(__file__).parents[2]
@@ -268,18 +272,84 @@ def test_nothing_is_proven_without_a_daemon_or_a_bound(doctor, located, tmp_path
     assert "Nothing was launched to prove a bound: there is none." in doctor(*located(), "--prove", "--yes", code=1)
 
 
+@pytest.fixture
+def instance(doctor, tmp_path):
+    """The instance, on which a daemon has said that it works, and then works no more."""
+    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as found:
+        for daemon in ("BACKFILL", "QUEUED_RUN_COORDINATOR"):
+            found.add_daemon_heartbeat(DaemonHeartbeat(time.time(), daemon, "test", []))
+        yield found
+
+
 @pytest.mark.slow
-def test_a_proof_that_takes_too_long_proves_nothing_and_leaves_nothing_behind(doctor, located, tmp_path):
-    arguments = located()
-    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:
-        for daemon in ("BACKFILL", "QUEUED_RUN_COORDINATOR"):  # one that says so, and then works no more
-            instance.add_daemon_heartbeat(DaemonHeartbeat(time.time(), daemon, "test", []))
-        said = doctor(*arguments, "--prove", "--yes", "--timeout", "1", code=2)
-        [backfill] = instance.get_backfills()
-        assert instance.get_runs() == []
+def test_a_proof_that_takes_too_long_proves_nothing_and_leaves_nothing_behind(doctor, located, instance):
+    said = doctor(*located(), "--prove", "--yes", "--timeout", "1", code=2)
+    [backfill] = instance.get_backfills()
+    assert instance.get_runs() == []
     assert "Nothing is proven" in said
     assert backfill.status.value == "CANCELING"
     assert backfill.title == "marigold doctor: sentinels that do nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_proof_that_is_terminated_leaves_nothing_behind(located, instance, tmp_path):
+    program = "from marigold_assets.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "doctor", *located(), "--prove", "--yes"],
+        env={**os.environ, "DAGSTER_HOME": str(tmp_path / "home")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        try:
+            assert next(line for line in command.stderr if "Launched" in line)
+            command.send_signal(signal.SIGTERM)
+            assert "Ending what was launched." in command.communicate(timeout=30)[1]
+        finally:
+            command.kill()
+    assert command.returncode == 130
+    assert [one.status.value for one in instance.get_backfills()] == ["CANCELING"]
+
+
+@pytest.mark.slow
+def test_sentinels_of_somebody_else_are_not_taken_for_ones_own(doctor, located, instance):
+    instance.create_run_for_job(
+        build_sentinel_job(), status=dg.DagsterRunStatus.STARTED, tags={"dagster/backfill": "x"}
+    )
+    # What was found is told, though nothing is proven.
+    env = {"DAGSTER_HOME": instance.root_directory}
+    ran = CliRunner(env=env).invoke(main, ["doctor", *located(), "--prove", "--yes", "--json"])
+    found = json.loads(ran.stdout)
+    assert (ran.exit_code, found["is_bounded"], found["proof"]) == (2, True, None)
+    assert "1 sentinels of another proof have not ended" in found["not_proven"]
+    assert "1 sentinels of another proof have not ended" in ran.stderr
+    assert instance.get_backfills() == []
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "0"])
+def test_what_is_no_time_is_refused(doctor, seconds):
+    assert "--timeout" in doctor("--prove", "--timeout", seconds, code=2)
+
+
+@pytest.mark.slow
+def test_a_sentinel_ends_soon_after_nobody_watches_it(monkeypatch):
+    monkeypatch.setattr(sentinel, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(sentinel, "_POLL_SECONDS", 0.05)
+    with tempfile.TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance:
+
+        def watch():
+            for number in range(8):
+                time.sleep(0.3)
+                for run in instance.get_runs():
+                    instance.add_run_tags(run.run_id, {WATCHED_TAG: str(number)})
+
+        watcher = threading.Thread(target=watch)
+        begun = time.monotonic()
+        watcher.start()
+        assert build_sentinel_job().execute_in_process(instance=instance, partition_key="01").success
+        assert 2.4 < time.monotonic() - begun < 6.0
+        watcher.join()
 
 
 def test_a_sentinel_needs_nothing_of_the_definitions_that_it_stands_in():
