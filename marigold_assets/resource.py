@@ -65,7 +65,7 @@ class FencedPartitionResource(DuckDBResource):
         default=MAX_WRITERS,
         ge=1,
         description="How many attempts of runs that no schedule, sensor or automation condition has launched may work"
-        " on the database at once; None for any number.",
+        " on the database at once; None for any number. Of those at work and whoever is next, the smallest counts.",
     )
     admission_timeout_seconds: float = Field(
         default=TIMEOUT_SECONDS, ge=0, description="Seconds that such a run waits until it may."

@@ -16,6 +16,7 @@ from statistics import median
 import dagster as dg
 import pandas as pd
 import pytest
+from dagster._core.storage.tags import TAGS_TO_MAYBE_OMIT_ON_RETRY
 
 from marigold_assets import FencedPartitionIOManager, FencedPartitionResource, StoreBusyError, StoreUnavailableError
 from marigold_assets.admitting import is_production
@@ -289,6 +290,7 @@ def _reexecuted(instance, parent, **tags):
 
 
 def test_what_somebody_executes_again_is_no_production_and_a_retry_is():
+    assert "dagster/retry_number" in TAGS_TO_MAYBE_OMIT_ON_RETRY  # or it would be inherited, too
     with dg.DagsterInstance.ephemeral() as instance:
         tags = {"dagster/schedule_name": "nightly"}
         scheduled = instance.create_run_for_job(dg.job(name="nightly")(lambda: None), tags=tags)

@@ -348,7 +348,7 @@ def test_a_sentinel_ends_soon_after_nobody_watches_it(monkeypatch):
         begun = time.monotonic()
         watcher.start()
         assert build_sentinel_job().execute_in_process(instance=instance, partition_key="01").success
-        assert 2.4 < time.monotonic() - begun < 6.0
+        assert 2.4 < time.monotonic() - begun < 20.0
         watcher.join()
 
 
