@@ -31,8 +31,8 @@ def come_and_go(database, log, slots, rounds, seconds):
         lease.release()
 
 
-def come_later(database, log, after_seconds, stays_seconds):
-    time.sleep(after_seconds)
+def come_later(database, log, begin, after_seconds, stays_seconds):
+    time.sleep(max(0.0, begin + after_seconds - time.time()))
     lease = _admit(database)
     _note(log, f"in {after_seconds}")
     time.sleep(stays_seconds)

@@ -104,10 +104,8 @@ def test_whoever_comes_first_is_admitted_first(others, database, tmp_path):
     log = tmp_path / "log"
     # The first stays until all others have come.
     stays = [(0.0, 0.9), (0.15, 0.06), (0.3, 0.0), (0.45, 0.06), (0.6, 0.0)]
-    calls = [
-        ("come_later", {"database": database, "log": str(log), "after_seconds": after, "stays_seconds": seconds})
-        for after, seconds in stays
-    ]
+    given = {"database": database, "log": str(log), "begin": time.time() + 0.5}  # by when all of them have started
+    calls = [("come_later", {**given, "after_seconds": after, "stays_seconds": seconds}) for after, seconds in stays]
     others.call_together([calls[number] for number in (3, 1, 4, 0, 2)])
     assert [float(line.split()[1]) for line in log.read_text().splitlines()] == [after for after, _ in stays]
 
