@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marigold_assets.cli.failing import FOUND, CannotError
+from marigold_assets.cli.finite import LONGEST_SECONDS, FiniteRange
 from marigold_assets.cli.options import location_options
 
 if TYPE_CHECKING:
@@ -33,13 +33,6 @@ Examples:
 """
 
 
-def _finite(_context: click.Context, _option: click.Parameter, seconds: float) -> float:
-    """Refuse what is no time, and passes every comparison."""
-    if not math.isfinite(seconds):
-        raise click.BadParameter(f"{seconds} is no number of seconds")
-    return seconds
-
-
 @click.command(epilog=EXAMPLES)
 @location_options
 @click.option("--instance-only", is_flag=True, help="Do not look at a code location.")
@@ -50,8 +43,7 @@ def _finite(_context: click.Context, _option: click.Parameter, seconds: float) -
     "--timeout",
     default=240.0,
     show_default=True,
-    type=click.FloatRange(min=1),
-    callback=_finite,
+    type=FiniteRange(min=1, max=LONGEST_SECONDS),
     metavar="SECONDS",
     help="With --prove: how long to watch.",
 )

@@ -327,11 +327,6 @@ def test_sentinels_of_somebody_else_are_not_taken_for_ones_own(doctor, located, 
     assert instance.get_backfills() == []
 
 
-@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "0"])
-def test_what_is_no_time_is_refused(doctor, seconds):
-    assert "--timeout" in doctor("--prove", "--timeout", seconds, code=2)
-
-
 @pytest.mark.slow
 def test_a_sentinel_ends_soon_after_nobody_watches_it(monkeypatch):
     monkeypatch.setattr(sentinel, "PATIENCE_SECONDS", 1.0)
