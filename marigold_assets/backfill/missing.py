@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import dagster as dg
 
 from marigold_assets.backfill.selecting import select
-from marigold_assets.errors import ConfigurationError, MarigoldError
+from marigold_assets.errors import ConfigurationError, MarigoldError, StoreUnavailableError
 from marigold_assets.expected import Expected, expected_by, time_of
 from marigold_assets.gap_checks import Found, look_for_gaps
 from marigold_assets.gaps import Gaps, fill_command, selection_of
@@ -64,11 +64,13 @@ class MissingReport:
     Attributes:
         assets: The assets that were looked at.
         not_looked_at: The others, with the reason.
+        unavailable: Those of the others that should have been looked at, and whose database does not exist.
         by: Intervals that had ended by then were looked at (aware, UTC).
     """
 
     assets: Sequence[Missing]
     not_looked_at: dict[str, str] = field(default_factory=dict)
+    unavailable: tuple[str, ...] = ()
     by: datetime
 
     def commands(self, arguments: Sequence[str] = ()) -> list[str]:
@@ -187,11 +189,12 @@ def find_missing(
 
     Raises:
         ConfigurationError: The selection makes no sense, or there is nothing to look at in it.
-        StoreUnavailableError: There is no database.
+        StoreUnavailableError: There is no database of any of them.
         StoreBusyError: Another process holds it.
     """
     found: list[Missing] = []
     others: dict[str, str] = {}
+    unavailable: dict[str, StoreUnavailableError] = {}
     for asset in location.assets.values() if selection is None else select(location, selection).assets:
         definition = asset.partitions_def
         if definition is None or time_of(definition) is None:
@@ -202,14 +205,19 @@ def find_missing(
             others[asset.owner] = why
         else:
             reads = _made_of(asset, location)
-            found.append(_missing(asset, by, reads, from_start=from_start, instance=instance))
+            try:
+                found.append(_missing(asset, by, reads, from_start=from_start, instance=instance))
+            except StoreUnavailableError as error:
+                unavailable[asset.owner], others[asset.owner] = error, error.problem
+    if unavailable and not found:
+        raise next(iter(unavailable.values()))
     if not found:
         told = "; ".join(f"{owner}: {why}" for owner, why in others.items())
         raise ConfigurationError(
             f"there is nothing to look at{f' ({told})' if told else ''}",
             remedy="select assets with daily, hourly, weekly or monthly partitions that this package stores",
         )
-    return MissingReport(assets=found, not_looked_at=others, by=by)
+    return MissingReport(assets=found, not_looked_at=others, unavailable=tuple(unavailable), by=by)
 
 
 def _not_ours(asset: LocatedAsset) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from marigold_assets.cli.failing import FOUND
+from marigold_assets.cli.failing import CANNOT, FOUND
 from marigold_assets.cli.finite import LONGEST_HOURS, FiniteRange
 from marigold_assets.cli.options import location_options, without_collector
 
@@ -69,6 +69,8 @@ def gaps(
             _render(report, commands, to=console(), most=None if everything else MOST)
     if check and not all(one.found.is_whole for one in report.assets):
         raise click.exceptions.Exit(FOUND)
+    if check and report.unavailable:
+        raise click.exceptions.Exit(CANNOT)
 
 
 def _look(selection: str | None, options: LocationOptions, grace: timedelta, *, from_start: bool) -> MissingReport:

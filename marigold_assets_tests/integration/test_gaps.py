@@ -195,6 +195,24 @@ def test_a_database_that_does_not_exist_is_no_gap(tmp_path, monkeypatch):
     assert not project.database.exists()
 
 
+def test_where_one_of_several_databases_does_not_exist_the_others_are_looked_at(shop):
+    project, _ = shop
+    text = SHOP.replace("defs = dg.Definitions(\n", OTHERS).replace("daily_sales, sales", "daily_sales, monthly, sales")
+    text = text.replace(
+        'partition_expr="day",\n    code_version="1",\n)', 'partition_expr="day",\n    io_manager_key="b",\n)'
+    )
+    other = project.folder / "nowhere.duckdb"
+    text = text.replace("resources={{", f'resources={{{{"b": FencedPartitionIOManager(database={str(other)!r}), ')
+    path = project.shop("two", text=text)
+    found = listed((project, path))
+    assert {one["asset"] for one in found["assets"]} == {"shop/raw_orders", "daily_sales", "sales_to_date"}
+    reasons = {one["asset"]: one["reason"] for one in found["not_looked_at"]}
+    assert reasons == {"monthly": f"the database {other} does not exist"}
+    every = ['key:"shop/raw_orders" or key:"monthly"', "--grace", str(24 * 365 * 3)]
+    project.run("gaps", *every[:1], "--check", "-f", str(path), code=1)
+    project.run("gaps", *every, "--check", "-f", str(path), code=2)
+
+
 # --- in the process, where time stands still ---
 
 
