@@ -339,25 +339,25 @@ def test_io_manager_and_resource_of_one_run_share_a_slot(others, database):
     assert others.call("try_slot", database=database).value == ""
 
 
-def _uses(database, writers, asset_writers):
-    """Materializes an asset that needs a resource beside its IO manager, whichever is set up first."""
+def _uses(database, *writers):
+    """Materializes an asset that needs two resources beside its IO manager; whether that went well."""
 
     @dg.asset(required_resource_keys={"a_warehouse", "z_warehouse"})
     def stored() -> pd.DataFrame:
         return pd.DataFrame({"a": [1]})
 
-    kinds = {"io_manager": writers, "a_warehouse": asset_writers, "z_warehouse": asset_writers}
+    named = dict(zip(("io_manager", "a_warehouse", "z_warehouse"), writers, strict=True))
     made = {
         key: (FencedPartitionIOManager if key == "io_manager" else FencedPartitionResource)(
             database=database, max_backfill_writers=many, admission_timeout_seconds=0.0
         )
-        for key, many in kinds.items()
+        for key, many in named.items()
     }
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     return dg.materialize([stored], resources=made, raise_on_error=False, run_config=quiet).success
 
 
-@pytest.mark.parametrize("writers", [(1, None), (None, 1), (4, 1), (1, 4)], ids=str)
+@pytest.mark.parametrize("writers", [(1, None, None), (None, 1, None), (None, None, 1)], ids=str)
 def test_no_other_resource_of_a_run_frees_it_from_the_bound(others, sitting, database, writers):
     assert _uses(database, *writers)
     assert others.call("try_slot", database=database).value == ""  # and it has given back whatever it had
@@ -367,8 +367,9 @@ def test_no_other_resource_of_a_run_frees_it_from_the_bound(others, sitting, dat
 
 def test_one_who_is_in_by_a_larger_number_does_not_let_a_smaller_one_in(sitting, database):
     sitting(slots=4)
-    assert _uses(database, 4, 4)
-    assert not _uses(database, 4, 1)
+    assert _uses(database, 4, 4, 4)
+    for writers in [(1, 4, 4), (4, 1, 4), (4, 4, 1)]:
+        assert not _uses(database, *writers)
 
 
 def test_a_resource_that_fails_behind_its_place_gives_it_back(others, database):
