@@ -13,7 +13,7 @@ from marigold_assets.backfill.launch_runs import LaunchRuns
 from marigold_assets.dagster_instance import Backfill
 
 _LOOK_EVERY_SECONDS = 0.5
-_TELL_AGAIN_SECONDS = 10.0
+_TELL_AGAIN_SECONDS = 45.0  # a run that is told twice while it ends may not end in order
 UNFINISHED = (
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
