@@ -16,6 +16,8 @@ MAX_FAILURES_TAG: Final = "marigold/max_failures"
 
 _BACKFILL_TAG = "dagster/backfill"
 _RETRY_NUMBER_TAG = "dagster/retry_number"
+PARENT_BACKFILL_TAG: Final = "dagster/parent_backfill_id"
+"""Has a backfill that somebody has launched again by hand: it inherits the tags of the other, and is another one."""
 _WILL_RETRY_TAG = "dagster/will_retry"
 
 
@@ -23,8 +25,10 @@ def is_of_launch(run: dg.DagsterRun) -> bool:
     """Whether a run that has the tags of a launch is part of it.
 
     Runs of its backfills are, and their retries, which lose the tag of a backfill that has ended or was canceled. What
-    somebody executes again by hand is not: only its tags are inherited.
+    somebody executes again by hand is not, a run or a backfill: only its tags are inherited.
     """
+    if PARENT_BACKFILL_TAG in run.tags:
+        return False
     return _BACKFILL_TAG in run.tags or _RETRY_NUMBER_TAG in run.tags
 
 

@@ -18,11 +18,13 @@ class Expected:
         time: The partitions in time.
         intervals: The intervals, the oldest first.
         lines: For every line of partitions that follow each other in time, the partition of each interval.
+        known: All partitions of the definition, also of intervals that have not ended.
     """
 
     time: dg.TimeWindowPartitionsDefinition
     intervals: Sequence[str]
     lines: Sequence[Sequence[str]]
+    known: Sequence[str]
 
     def ended(self, interval: str) -> datetime:
         """When an interval has ended (aware)."""
@@ -57,8 +59,9 @@ def expected_by(
     # Definitions with an end_offset have partitions before their interval has ended.
     while intervals and time.time_window_for_partition_key(intervals[-1]).end > by:
         intervals.pop()
+    known = [str(key) for key in definition.get_partition_keys(dynamic_partitions_store=instance)]
     if not isinstance(definition, dg.MultiPartitionsDefinition):
-        return Expected(time=time, intervals=intervals, lines=[intervals])
+        return Expected(time=time, intervals=intervals, lines=[intervals], known=known)
     [own] = [one for one in definition.partitions_defs if one.partitions_def is time]
     [other] = [one for one in definition.partitions_defs if one is not own]
     values = other.partitions_def.get_partition_keys(dynamic_partitions_store=instance)
@@ -66,4 +69,4 @@ def expected_by(
         [str(dg.MultiPartitionKey({own.name: interval, other.name: value})) for interval in intervals]
         for value in values
     ]
-    return Expected(time=time, intervals=intervals, lines=lines)
+    return Expected(time=time, intervals=intervals, lines=lines, known=known)

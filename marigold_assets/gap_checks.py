@@ -58,7 +58,7 @@ def look_for_gaps(store: PartitionStore, table: TableName, expected: Expected, *
     if is_gone:
         note = f"its table {table} does not exist any more, so all of it counts as missing" if heads else None
         return Found(gaps=gaps, lost_rows=0, note=note)
-    different = unknown_rows(stored, [key for line in expected.lines for key in line], heads)
+    different = unknown_rows(stored, expected.known, heads)
     if different is None:
         return Found(gaps=gaps, lost_rows=0, note=None)
     lost = max(0, sum(entry.row_count for entry in heads.values()) - (stored or 0))

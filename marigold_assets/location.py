@@ -246,6 +246,11 @@ class CodeLocation:
         return cls([Loaded(repository=definitions.get_repository_def())])
 
     @property
+    def failed(self) -> Mapping[str, str]:
+        """Code locations of the workspace that do not load, with the reason: nothing is known of their assets."""
+        return self._failed
+
+    @property
     def assets(self) -> Mapping[str, LocatedAsset]:
         """Its assets by key, as users see it: ``sales/daily``."""
         return self._assets

@@ -102,7 +102,7 @@ def plan_of(found: Gathered, request: Request, *, instance: dg.DagsterInstance |
         now: When it is made (aware, UTC).
     """
     stored = [one for one in found.assets.values() if one.has_ledger]
-    writers = [one.manager.max_backfill_writers for one in stored]
+    writers = [manager.max_backfill_writers for one in stored for manager in one.opened()]
     samples = past_runs(instance, stored)
     plan = make_plan(
         request,

@@ -64,7 +64,8 @@ class MissingReport:
     Attributes:
         assets: The assets that were looked at.
         not_looked_at: The others, with the reason.
-        unavailable: Those of the others that should have been looked at, and whose database does not exist.
+        unavailable: Those of the others that should have been looked at: their database or their settings are not
+            there, or their code location does not load.
         by: Intervals that had ended by then were looked at (aware, UTC).
     """
 
@@ -74,7 +75,7 @@ class MissingReport:
     by: datetime
 
     def commands(self, arguments: Sequence[str] = ()) -> list[str]:
-        """What fills all gaps, and builds nothing that these do not need.
+        """What fills all gaps: also what is stale between them, and what these need.
 
         Assets of the same intervals are filled together, since they may read each other. Each is filled from the
         interval on from which it is expected, or from where another one needs it that reads it.
@@ -189,26 +190,31 @@ def find_missing(
 
     Raises:
         ConfigurationError: The selection makes no sense, or there is nothing to look at in it.
-        StoreUnavailableError: There is no database of any of them.
+        MarigoldError: None of those that this package stores can be looked at.
         StoreBusyError: Another process holds it.
     """
     found: list[Missing] = []
     others: dict[str, str] = {}
-    unavailable: dict[str, StoreUnavailableError] = {}
+    unavailable: dict[str, MarigoldError] = {}
+    if selection is None:
+        others |= {f"code location {name}": why for name, why in location.failed.items()}
     for asset in location.assets.values() if selection is None else select(location, selection).assets:
         definition = asset.partitions_def
         if definition is None or time_of(definition) is None:
             others[asset.owner] = "it has no partitions in time"
-        elif instance is None and is_dynamic(definition):
-            others[asset.owner] = "it has dynamic partitions, which only a Dagster instance knows: set DAGSTER_HOME"
-        elif (why := _not_ours(asset)) is not None:
-            others[asset.owner] = why
-        else:
-            reads = _made_of(asset, location)
-            try:
+            continue
+        try:
+            if not asset.has_ledger:
+                asset.manager  # noqa: B018 - which refuses what it does not store, and says what does
+            elif instance is None and is_dynamic(definition):
+                asset.partition_keys()  # which only an instance knows
+            else:
+                reads = _made_of(asset, location)
                 found.append(_missing(asset, by, reads, from_start=from_start, instance=instance))
-            except StoreUnavailableError as error:
-                unavailable[asset.owner], others[asset.owner] = error, error.problem
+        except (ConfigurationError, StoreUnavailableError) as error:
+            others[asset.owner] = error.problem
+            if _should_be_known(asset):
+                unavailable[asset.owner] = error
     if unavailable and not found:
         raise next(iter(unavailable.values()))
     if not found:
@@ -217,17 +223,16 @@ def find_missing(
             f"there is nothing to look at{f' ({told})' if told else ''}",
             remedy="select assets with daily, hourly, weekly or monthly partitions that this package stores",
         )
-    return MissingReport(assets=found, not_looked_at=others, unavailable=tuple(unavailable), by=by)
+    lost = () if selection is not None else location.failed
+    return MissingReport(assets=found, not_looked_at=others, unavailable=(*unavailable, *lost), by=by)
 
 
-def _not_ours(asset: LocatedAsset) -> str | None:
+def _should_be_known(asset: LocatedAsset) -> bool:
+    """Whether an asset is stored by this package, so that not to know of it is no answer."""
     try:
-        asset.manager  # noqa: B018 - which refuses what it does not store
-    except ConfigurationError as error:
-        return error.problem
-    except MarigoldError:
-        return None
-    return None
+        return asset.has_ledger
+    except ConfigurationError:  # the settings of what stores it are not complete
+        return True
 
 
 def _made_of(asset: LocatedAsset, location: CodeLocation) -> frozenset[str]:

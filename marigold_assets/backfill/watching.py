@@ -11,7 +11,7 @@ import dagster as dg
 from marigold_assets import dagster_instance
 from marigold_assets.backfill.launch_runs import Between, Keys, LaunchRuns, Trouble
 from marigold_assets.backfill.price import CANARY_TAG, Price
-from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
+from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG, PARENT_BACKFILL_TAG
 from marigold_assets.dagster_instance import Backfill
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.model import LedgerEntry
@@ -205,19 +205,25 @@ def find(instance: dg.DagsterInstance, name: str | None) -> tuple[str, tuple[Bac
             raise ConfigurationError(
                 "this instance has no backfill", remedy="launch one: marigold launch; or check DAGSTER_HOME"
             )
-        name = newest[0].tags.get(LAUNCH_TAG, newest[0].backfill_id)
-    of_launch = dagster_instance.backfills(instance, tags={LAUNCH_TAG: name})
+        name = _name_of(newest[0])
+    tagged = dagster_instance.backfills(instance, tags={LAUNCH_TAG: name})
+    of_launch = [one for one in tagged if _name_of(one) == name]
     if of_launch:
         return name, tuple(reversed(of_launch))
     one = dagster_instance.backfill(instance, name)
     if one is None:
         known = dagster_instance.backfills(instance, most=_MOST_TOLD)
-        names = dict.fromkeys(found.tags.get(LAUNCH_TAG, found.backfill_id) for found in known)
+        names = dict.fromkeys(map(_name_of, known))
         raise ConfigurationError(
             f"there is no launch and no backfill {name!r} on this instance",
             remedy=f"name one of the newest: {', '.join(names)}" if names else "check DAGSTER_HOME: it has none at all",
         )
     return one.backfill_id, (one,)
+
+
+def _name_of(one: Backfill) -> str:
+    """What a backfill is called: by its launch, unless somebody has launched it again by hand."""
+    return one.backfill_id if PARENT_BACKFILL_TAG in one.tags else one.tags.get(LAUNCH_TAG, one.backfill_id)
 
 
 def look(

@@ -46,7 +46,7 @@ def cancel(name: str, *, options: LocationOptions, yes: bool, dry_run: bool, tim
     partitions are whole: an interrupted one is as it was before. Dagster's daemon takes up to a minute to agree that it
     is over. To go on later, launch the same again: what was built is not built again.
 
-    Exits with 1 if runs are still left after --timeout; then canceling goes on by itself.
+    Exits with 1 if it is not over after --timeout; then canceling goes on by itself.
     """
     from marigold_assets.backfill.cancelling import Canceled, unfinished_runs
     from marigold_assets.backfill.cancelling import cancel as cancel_all
@@ -95,6 +95,11 @@ def _asked(progress: Progress) -> str:
 def _tell(found: Canceled, after: Progress, options: LocationOptions) -> None:
     if found.is_over:
         click.echo(f"Canceled after {found.seconds:.0f} s: no run of {after.name} is left, and none can start.")
+    elif not found.unfinished:
+        click.echo(
+            f"After {found.seconds:.0f} s no run of {after.name} is left, but the daemon has not agreed yet that it is"
+            f" over: does one run? Look: marigold status {after.name}"
+        )
     else:
         click.echo(
             f"After {found.seconds:.0f} s {len(found.unfinished)} of its runs have not ended:"

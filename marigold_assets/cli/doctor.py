@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from marigold_assets.cli.failing import FOUND, CannotError
 from marigold_assets.cli.finite import LONGEST_SECONDS, FiniteRange
+from marigold_assets.cli.interrupting import interrupted_when_ended
 from marigold_assets.cli.options import location_options
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ def doctor(
     out counts as an error.
 
     Exits with 1 if there is an error, with 2 if it cannot look, or prove. Interrupted or terminated, --prove ends what
-    it has launched; killed, its sentinels end by themselves within a minute.
+    it has launched; killed, each sentinel ends half a minute after it has started or was last watched.
     """
     from marigold_assets.cli.instance import live_instance
     from marigold_assets.errors import MarigoldError
@@ -80,7 +78,7 @@ def doctor(
         proof: Proof | None = None
         if prove and not errors(bounds(settings)):
             try:
-                with _interrupted_by_signals():
+                with interrupted_when_ended():
                     proof = _prove(instance, settings, options, yes=yes, timeout=timeout)
             except (CannotError, MarigoldError) as failure:
                 if as_json:
@@ -94,23 +92,6 @@ def doctor(
     bad = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
     if any(one.level in bad for one in findings) or (prove and (proof is None or not proof.holds)):
         raise click.exceptions.Exit(FOUND)
-
-
-@contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Have whoever ends this process interrupt it, so that it cleans up."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    is_main = threading.current_thread() is threading.main_thread()  # no other may
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if is_main and hasattr(signal, name)]
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _prove(

@@ -6,18 +6,21 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 
 @contextmanager
 def interrupted_when_ended() -> Iterator[None]:
-    """Take the signal to end for an interruption, so that what was begun is taken back."""
+    """Take a signal to end, or that the terminal was closed, for an interruption: what was begun is taken back."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with _handling(signal.SIGTERM, interrupt):
+    with ExitStack() as stack:
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                stack.enter_context(_handling(getattr(signal, name), interrupt))
         yield
 
 

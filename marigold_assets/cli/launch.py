@@ -102,8 +102,8 @@ def launch(
 
     It becomes a backfill of Dagster, with its price in the description, and works through whoever closes this window;
     the daemon runs it, oldest partitions first unless told otherwise, behind production. Nothing is launched if the
-    ledger moved since the plan was made, another backfill is at the same partitions, the instance does not bound
-    backfills or no daemon runs.
+    ledger has moved so that another plan is due, another backfill is at the same partitions, the instance does not
+    bound backfills or no daemon runs.
 
     Exits with 0 if it was launched or there is nothing to build, 1 if a canary is not well, 2 if it was refused.
     """

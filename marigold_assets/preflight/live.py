@@ -39,7 +39,16 @@ def examine(
 
 def _located(options: LocationOptions, settings: InstanceSettings) -> tuple[Finding, ...]:
     try:
-        return examine_location(premises_of(load(options)), settings)
+        location = load(options)
+        lost = [
+            error(
+                "location",
+                f"What runs here is not all known: {why}",
+                "correct it, or name another: -l LOCATION",
+            )
+            for why in location.failed.values()
+        ]
+        return (*lost, *examine_location(premises_of(location), settings))
     except MarigoldError as failure:
         return (
             error(

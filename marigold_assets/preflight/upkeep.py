@@ -43,10 +43,8 @@ def _monitoring(settings: InstanceSettings) -> Iterator[Finding]:
     times["cancel_timeout_seconds"] = settings.cancel_timeout_seconds
     bad = {name: seconds for name, seconds in times.items() if not 0 < seconds <= _SLOWEST_START_SECONDS}
     for name, seconds in bad.items():
-        what = "never" if seconds <= 0 else f"only after {seconds:,} s"
+        what = "at once, whatever it does" if seconds <= 0 else f"only after {seconds:,} s"
         doing = name.partition("_")[0]
-        if seconds <= 0:
-            what = "at once, whatever it does"
         yield error(code, f"{name} is {seconds:,}: a run that does not {doing} is given up {what}", RESTART, lines)
     if settings.monitoring_poll_seconds > _SLOWEST_START_SECONDS:
         bad["poll_interval_seconds"] = settings.monitoring_poll_seconds

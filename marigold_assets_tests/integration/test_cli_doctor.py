@@ -22,9 +22,12 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from marigold_assets import FencedPartitionIOManager, build_sentinel_job, sentinel
 from marigold_assets.cli.main import main
+from marigold_assets.loading import LocationOptions
+from marigold_assets.preflight.finding import Level
+from marigold_assets.preflight.live import examine
 from marigold_assets.preflight.location_findings import examine_location
 from marigold_assets.preflight.places import Place, Premises, network_file_system
-from marigold_assets.preflight.settings import InstanceSettings
+from marigold_assets.preflight.settings import InstanceSettings, read_settings
 from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG, WATCHED_TAG
 from marigold_assets.testing import ForkServer
 
@@ -354,3 +357,15 @@ def test_a_sentinel_needs_nothing_of_the_definitions_that_it_stands_in():
             jobs=[build_sentinel_job()], resources={"io_manager": FencedPartitionIOManager(database="/nowhere/x")}
         ).resolve_job_def(DEFAULT_NAME)
         assert job.execute_in_process(instance=instance, partition_key="01", tags={DONE_TAG: "yes"}).success
+
+
+@pytest.mark.slow
+def test_a_code_location_that_does_not_load_is_an_error_beside_what_is_known(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.py").write_text("import dagster as dg\ndefs = dg.Definitions()\n", encoding="utf-8")
+    (tmp_path / "bad.py").write_text("raise RuntimeError('the till is closed')\n", encoding="utf-8")
+    (tmp_path / "w.yaml").write_text("load_from: [python_file: good.py, python_file: bad.py]\n", encoding="utf-8")
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        found = examine(instance, read_settings(instance), LocationOptions(workspace=("w.yaml",)))
+    assert ["the till is closed" in one.message for one in found if one.code == "location"] == [True]
+    assert all(one.level is Level.ERROR for one in found if one.code == "location")

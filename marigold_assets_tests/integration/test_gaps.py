@@ -15,12 +15,14 @@ import time_machine
 
 from marigold_assets import (
     ConfigurationError,
+    FencedPartitionIOManager,
     FencedPartitionResource,
     build_gaps_check,
     partitioned_asset,
 )
 from marigold_assets.backfill.missing import find_missing
 from marigold_assets.expected import expected_by
+from marigold_assets.loading import Loaded
 from marigold_assets.location import CodeLocation
 from marigold_assets.planning.as_json import from_json
 from marigold_assets_tests.integration.cli_project import SHOP, Project, day
@@ -243,6 +245,28 @@ def location_of(warehouse, *assets):
     return CodeLocation.of(dg.Definitions([*assets], resources={"io_manager": warehouse.io_manager()}))
 
 
+def test_what_should_be_looked_at_and_cannot_be_is_told_apart(warehouse):
+    asset = daily()
+    warehouse.materialize(asset, keys=("2024-03-01", "2024-03-31"))
+
+    @partitioned_asset(partitions_def=DAYS, partition_expr="day", io_manager_key="unset", code_version="1")
+    def secret(context: dg.AssetExecutionContext):
+        raise NotImplementedError
+
+    @dg.asset(partitions_def=DAYS, io_manager_key="elsewhere")
+    def foreign():
+        raise NotImplementedError
+
+    unset = FencedPartitionIOManager(database=dg.EnvVar("MARIGOLD_NEVER_SET"))
+    resources = {"io_manager": warehouse.io_manager(), "unset": unset, "elsewhere": dg.mem_io_manager}
+    repository = dg.Definitions([asset, secret, foreign], resources=resources).get_repository_def()
+    location = CodeLocation([Loaded(repository=repository)], {"broken": "it does not load"})
+    report = find_missing(location, None, APRIL)
+    assert report.unavailable == ("secret", "broken")
+    assert report.not_looked_at.keys() == {"secret", "foreign", "code location broken"}
+    assert "'MARIGOLD_NEVER_SET', which is not set" in report.not_looked_at["secret"]
+
+
 def test_the_89_days_that_a_schedule_has_missed_are_listed(warehouse):
     """C110: built until the end of the year, off for 90 days, and then on for the latest day alone."""
     asset = daily()
@@ -345,6 +369,9 @@ def test_rows_that_something_else_has_removed_are_no_green_check(warehouse):
     said = "Note: something else has removed rows: the table has 2 rows, and the ledger knows of 3"
     assert evaluation.description.endswith(said)
     assert evaluation.metadata["marigold/lost_rows"].value == 1
+    # Nor where the newest days are within their grace.
+    [one] = find_missing(location_of(warehouse, asset), None, APRIL - timedelta(days=2)).assets
+    assert (one.found.lost_rows, one.found.is_whole) == (1, False)
 
 
 def test_a_command_reaches_no_further_back_than_each_of_its_assets_is_expected(warehouse):

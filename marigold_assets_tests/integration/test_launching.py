@@ -409,6 +409,7 @@ def test_a_spent_budget_stops_the_attempt_that_begins_and_cancels_the_rest_thoug
     assert again.success
     assert shop.instance.get_run_by_id(again.run_id).tags["dagster/max_retries"] == "2"
     assert shop.run(KEYS[8]).success
+    assert shop.run(KEYS[10], **budget, **{"dagster/parent_backfill_id": "first"}).success  # a backfill, again by hand
 
 
 def test_a_start_that_may_be_tried_again_is_and_how_often_somebody_has_said_is_not_forgotten(instance):
