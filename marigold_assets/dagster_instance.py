@@ -151,15 +151,26 @@ def ask_to_cancel(instance: dg.DagsterInstance, backfill_id: str) -> bool:
     return True
 
 
-def end_run(instance: dg.DagsterInstance, run_id: str) -> bool:
-    """Take a run out of the queue, or tell it to stop; whether that was possible.
+def end_run(instance: dg.DagsterInstance, run_id: str) -> bool | None:
+    """Take a run out of the queue, or tell it to stop.
 
-    It is not while the code server that carries it out does not answer; then the daemon ends it.
+    Returns:
+        Whether there was anything to be told; ``None`` while the code server that carries it out does not answer.
     """
     try:
         return bool(instance.run_coordinator.cancel_run(run_id))
     except dg.DagsterError:
-        return False
+        return None
+
+
+def call_canceled(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Say of a run that is to be canceled, and that nobody carries out, that it is canceled.
+
+    Dagster says first that it is being canceled and looks then for its process, which may have ended in between.
+    """
+    run = instance.get_run_by_id(run_id)
+    if run is not None and run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, message="Nobody carries this run out any more: it was being canceled.")
 
 
 # --- the daemon ------------------------------------------------------------------------------------------------------

@@ -86,12 +86,15 @@ def cancel(
 def _end_runs(instance: dg.DagsterInstance, runs: Sequence[dg.DagsterRun], told: dict[str, float]) -> None:
     """End runs, the queued ones first.
 
-    One that is just being started may not hear it, and is told again after a while.
+    One that is just being started may not hear it, and is told again after a while. One that had ended by itself at
+    the very moment has no process any more to say so.
     """
     for run in sorted(runs, key=lambda run: run.status is not dg.DagsterRunStatus.QUEUED):
         now = time.monotonic()
         if now - told.get(run.run_id, -_TELL_AGAIN_SECONDS) > _TELL_AGAIN_SECONDS:
-            dagster_instance.end_run(instance, run.run_id)
+            was_told = dagster_instance.end_run(instance, run.run_id)
+            if was_told is False and run.run_id in told:
+                dagster_instance.call_canceled(instance, run.run_id)
             told[run.run_id] = now
 
 

@@ -15,7 +15,7 @@ from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from marigold_assets import FencedPartitionIOManager, partitioned_asset
-from marigold_assets.backfill import launch_runs, refusing, request, watching, wishing
+from marigold_assets.backfill import cancelling, launch_runs, refusing, request, watching, wishing
 from marigold_assets.backfill.cancelling import unfinished_runs
 from marigold_assets.backfill.past_prices import said_of_past_prices
 from marigold_assets.backfill.price import PRICE_TAG, Price, spoken
@@ -410,6 +410,18 @@ def test_a_spent_budget_stops_the_attempt_that_begins_and_cancels_the_rest_thoug
     assert shop.instance.get_run_by_id(again.run_id).tags["dagster/max_retries"] == "2"
     assert shop.run(KEYS[8]).success
     assert shop.run(KEYS[10], **budget, **{"dagster/parent_backfill_id": "first"}).success  # a backfill, again by hand
+
+
+@pytest.mark.slow
+def test_a_run_that_ended_by_itself_when_it_was_canceled_is_not_waited_for(shop, monkeypatch):
+    """Dagster has called it canceling after its last word, and has no process left that would say another."""
+    shop.record("first", KEYS[:2])
+    run = record_run(shop.instance, dg.DagsterRunStatus.CANCELING, **{"dagster/backfill": "first"})
+    assert cancelling.cancel(shop.instance, ["first"], timeout_seconds=1).unfinished == (run.run_id,)
+    assert shop.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.CANCELING  # told once, and given time
+    monkeypatch.setattr(cancelling, "_TELL_AGAIN_SECONDS", 0.1)
+    assert cancelling.cancel(shop.instance, ["first"], timeout_seconds=2).unfinished == ()
+    assert shop.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.CANCELED
 
 
 def test_a_start_that_may_be_tried_again_is_and_how_often_somebody_has_said_is_not_forgotten(instance):
