@@ -24,6 +24,8 @@ from marigold_assets.stores.admission import admit
 from marigold_assets.stores.connection import Connector
 from marigold_assets.testing import ForkServer
 
+pytestmark = pytest.mark.slow  # processes wait for each other
+
 CHILDREN = Path(__file__).with_name("admission_children.py")
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-05")
 RANGE = {"dagster/asset_partition_range_start": "2024-01-01", "dagster/asset_partition_range_end": "2024-01-03"}
@@ -411,7 +413,6 @@ defs = dg.Definitions(
 """
 
 
-@pytest.mark.slow
 @pytest.mark.processes
 def test_a_run_that_waits_says_so_and_can_be_cancelled(tmp_path, sitting, database):
     pid = sitting()

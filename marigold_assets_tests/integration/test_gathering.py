@@ -21,6 +21,8 @@ from marigold_assets.errors import ConfigurationError
 from marigold_assets.location import CodeLocation
 from marigold_assets.planning.model import Request
 
+pytestmark = pytest.mark.slow  # each loads definitions and looks at ledgers
+
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-03-01")
 LATER = dg.DailyPartitionsDefinition("2024-01-10", end_date="2024-02-20")
@@ -384,7 +386,6 @@ class TestPlan:
         location = location_of(till, asset("orders", DAYS, till=None), database=tmp_path / "shop.duckdb")
         assert planned(plan_of(location, "orders")) == {"orders": DAYS.get_partition_keys()}
 
-    @pytest.mark.slow
     def test_knows_an_asset_without_a_ledger_by_the_event_log(self, tmp_path):
         @dg.asset(partitions_def=SHOPS, io_manager_key="files")
         def plain():
@@ -438,7 +439,6 @@ class TestPlan:
         assert (plan["total"].in_run_of, plan["total"].keys_per_run, plan["total"].is_chain) == (None, None, True)
 
 
-@pytest.mark.slow
 class TestLimits:
     def test_without_an_instance_are_assumed_and_say_so(self):
         found = limits_of(None)

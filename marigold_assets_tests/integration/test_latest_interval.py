@@ -28,6 +28,8 @@ from marigold_assets import (
 )
 from marigold_assets.cron import later
 
+pytestmark = pytest.mark.slow  # Dagster's scheduler and conditions are evaluated
+
 DAYS = dg.DailyPartitionsDefinition("2023-01-01")
 GRACE = timedelta(hours=6)
 SALES = dg.AssetKey("sales")
