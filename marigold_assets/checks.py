@@ -33,6 +33,30 @@ from marigold_assets.versions import Stretch
 _MOST_SHOWN = 20
 
 
+def manager_of_check(
+    context: dg.AssetCheckExecutionContext, key: str, owner: str
+) -> FencedPartitionIOManager | FencedPartitionResource:
+    """What stores the asset of a check.
+
+    Args:
+        context: The context of the check.
+        key: The resource that does, as the check was made with.
+        owner: The asset.
+
+    Raises:
+        ConfigurationError: It keeps no ledger.
+    """
+    manager = getattr(context.resources, key)
+    if not isinstance(manager, FencedPartitionIOManager | FencedPartitionResource):
+        raise ConfigurationError(
+            f"resource {key!r} is a {type(manager).__name__}, which keeps no ledger",
+            remedy="name the FencedPartitionIOManager or FencedPartitionResource that stores the asset, by"
+            " io_manager_key",
+            asset=owner,
+        )
+    return manager
+
+
 def build_uniform_version_check(
     *,
     asset: dg.AssetsDefinition,
@@ -68,14 +92,7 @@ def build_uniform_version_check(
     @dg.asset_check(asset=asset, name=name, blocking=blocking, required_resource_keys={io_manager_key})
     def uniform_version(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         """All partitions were built under one definition."""
-        manager = getattr(context.resources, io_manager_key)
-        if not isinstance(manager, FencedPartitionIOManager | FencedPartitionResource):
-            raise ConfigurationError(
-                f"resource {io_manager_key!r} is a {type(manager).__name__}, which keeps no ledger",
-                remedy="name the FencedPartitionIOManager or FencedPartitionResource that stores the asset, by"
-                " io_manager_key",
-                asset=owner_of(asset.key),
-            )
+        manager = manager_of_check(context, io_manager_key, owner_of(asset.key))
         return _judged(asset, manager, context.instance, columns)
 
     return uniform_version

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dagster._core.execution.backfill import PartitionBackfill
 
 BACKFILL_DAEMON, QUEUE_DAEMON = "BACKFILL", "QUEUED_RUN_COORDINATOR"
+ALIVE_WITHIN: Final = timedelta(minutes=3)
+"""How long ago a daemon that lives may last have said so: it does every 30 s, but for when it is very busy."""
 ACTIVE: Final = frozenset({"REQUESTED", "CANCELING", "FAILING"})
 """Of the words for how a backfill stands, those of one that has not ended."""
 
@@ -202,9 +204,6 @@ TITLE_LENGTH: Final = 100
 _BARRED_IN_TITLES: Final = '%*"'
 _SERVER_LIVES_SECONDS = 60  # after the last word from here, should this process die
 
-Launch = Callable[[Mapping[str, Any]], str]
-"""Launches a backfill of some GraphQL ``LaunchBackfillParams``, and returns its id."""
-
 
 def title_of(text: str) -> str:
     """The text as Dagster takes it for a title."""
@@ -213,7 +212,7 @@ def title_of(text: str) -> str:
 
 
 @contextmanager
-def launcher(
+def api(
     instance: dg.DagsterInstance,
     *,
     python_file: str | None = None,
@@ -221,8 +220,8 @@ def launcher(
     attribute: str | None = None,
     working_directory: str | None = None,
     workspace: Sequence[str] = (),
-) -> Iterator[Launch]:
-    """What launches backfills as the user interface does: its API, on a code server of its own.
+) -> Iterator[Api]:
+    """The API of the user interface, on a code server of its own.
 
     Args:
         instance: Where.
@@ -236,28 +235,6 @@ def launcher(
         ConfigurationError: The code location does not load in a server, or, when something is launched, Dagster
             refuses that.
     """
-    with api(
-        instance,
-        python_file=python_file,
-        module_name=module_name,
-        attribute=attribute,
-        working_directory=working_directory,
-        workspace=workspace,
-    ) as found:
-        yield found.launch_backfill
-
-
-@contextmanager
-def api(
-    instance: dg.DagsterInstance,
-    *,
-    python_file: str | None = None,
-    module_name: str | None = None,
-    attribute: str | None = None,
-    working_directory: str | None = None,
-    workspace: Sequence[str] = (),
-) -> Iterator[Api]:
-    """The API of the user interface on a code server of its own; arguments and errors as of :func:`launcher`."""
     from dagster._core.remote_representation.grpc_server_registry import GrpcServerRegistry  # noqa: PLC0415 - see above
     from dagster._core.workspace.context import WorkspaceProcessContext  # noqa: PLC0415
     from dagster._grpc.constants import GrpcServerCommand  # noqa: PLC0415

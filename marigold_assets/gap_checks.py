@@ -9,12 +9,11 @@ import dagster as dg
 
 from marigold_assets import partitions
 from marigold_assets.attempt import owner_of
+from marigold_assets.checks import manager_of_check
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.expected import Expected, expected_by, time_of
 from marigold_assets.gaps import Gap, Gaps, described, fill_of, find_gaps
-from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.model import TableName
-from marigold_assets.resource import FencedPartitionResource
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.uniformity import of_its_kind, settled, unknown_rows
 
@@ -112,14 +111,7 @@ def build_gaps_check(
     @dg.asset_check(asset=asset, name=name, required_resource_keys={io_manager_key})
     def gaps(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         """Every interval that has ended was built."""
-        manager = getattr(context.resources, io_manager_key)
-        if not isinstance(manager, FencedPartitionIOManager | FencedPartitionResource):
-            raise ConfigurationError(
-                f"resource {io_manager_key!r} is a {type(manager).__name__}, which keeps no ledger",
-                remedy="name the FencedPartitionIOManager or FencedPartitionResource that stores the asset, by"
-                " io_manager_key",
-                asset=owner,
-            )
+        manager = manager_of_check(context, io_manager_key, owner)
         expected = expected_by(definition, datetime.now(UTC) - grace, context.instance)
         table = partitions.table_of_asset(asset.key, asset.specs_by_key[asset.key].metadata, manager.schema_)
         if expected is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -51,7 +51,6 @@ def cancel(
     backfill_ids: Sequence[str],
     *,
     timeout_seconds: float,
-    tell: Callable[[Canceled], None] = lambda _: None,
 ) -> Canceled:
     """Cancel backfills, and wait until no run of them is left and none can start.
 
@@ -62,7 +61,6 @@ def cancel(
         instance: Where.
         backfill_ids: Which.
         timeout_seconds: How long to wait; what was asked for goes on afterwards.
-        tell: Is told how far it has come, time and again.
     """
     begun = time.monotonic()
     told: dict[str, float] = {}
@@ -77,7 +75,6 @@ def cancel(
             ended=len(told),
             seconds=time.monotonic() - begun,
         )
-        tell(now)
         if now.is_over or now.seconds > timeout_seconds:
             return now
         time.sleep(_LOOK_EVERY_SECONDS)

@@ -67,17 +67,17 @@ class Launching:
         options = self.options
         before = self._launched()
         try:
-            with dagster_instance.launcher(
+            with dagster_instance.api(
                 self.instance,
                 python_file=options.python_file,
                 module_name=options.module_name,
                 attribute=options.attribute,
                 working_directory=options.working_directory,
                 workspace=options.workspace,
-            ) as start:
+            ) as api:
                 refusing.refuse_others(self.instance, self.plan)  # now: to start the code server took a while
                 for one in submissions:
-                    self._refuse_other_targets(start(self.params(one)), one)
+                    self._refuse_other_targets(api.launch_backfill(self.params(one)), one)
                 launched = [one for one in self._launched() if one not in before]
                 refusing.refuse_older(self.instance, launched)
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import dagster as dg
 
@@ -17,8 +17,6 @@ from marigold_assets.preflight import findings
 
 MOST_PARTITIONS = 10_000
 """How many partitions are launched at once unless somebody wants more: thirty years of days, or one of hours."""
-ALIVE_WITHIN = timedelta(minutes=3)
-"""How long ago a daemon that lives may last have said so: it does every 30 s, but for when it is very busy."""
 _SHOWN = 3
 _TAG = re.compile(r"^[\w.\-]{1,63}(/[\w.\-]{1,63})?$")
 
@@ -113,7 +111,7 @@ def _refuse_no_daemon(instance: dg.DagsterInstance) -> None:
         (dagster_instance.QUEUE_DAEMON, "take its runs out of the queue"),
     ):
         last = dagster_instance.last_heartbeat(instance, daemon)
-        if last is None or now - last > ALIVE_WITHIN:
+        if last is None or now - last > dagster_instance.ALIVE_WITHIN:
             since = "never" if last is None else f"last at {last:%Y-%m-%d %H:%M:%S} UTC"
             raise ConfigurationError(
                 f"no daemon runs on this instance that would {what} (seen {since})",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import dagster as dg
@@ -16,7 +16,6 @@ from marigold_assets.preflight.location_findings import examine_location
 from marigold_assets.preflight.places import premises_of
 from marigold_assets.preflight.settings import InstanceSettings
 
-_ALIVE_WITHIN: Final = timedelta(minutes=3)
 _PARTS: Final = {
     dagster_instance.BACKFILL_DAEMON: "takes up backfills",
     dagster_instance.QUEUE_DAEMON: "takes runs out of the queue",
@@ -66,7 +65,7 @@ def examine_daemon(instance: dg.DagsterInstance) -> Finding:
     except Exception as failure:  # noqa: BLE001 - whatever it is, the rest is still worth saying
         return error("daemon", f"It is not known whether a daemon runs: {type(failure).__name__}", "see its log")
     now = datetime.now(UTC)
-    lost = [part for part, at in seen.items() if at is None or now - at > _ALIVE_WITHIN]
+    lost = [part for part, at in seen.items() if at is None or now - at > dagster_instance.ALIVE_WITHIN]
     if not lost:
         return ok("daemon", "A daemon runs: it takes up backfills and takes runs out of the queue")
     return warning(

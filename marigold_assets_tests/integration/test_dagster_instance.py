@@ -63,14 +63,14 @@ def test_a_backfill_is_launched_through_the_api_as_it_was_asked_for_and_read_bac
         "description": "12 min",
         "tags": [{"key": "marigold/launch", "value": "abcdefgh"}],
     }
-    with dagster_instance.launcher(instance, python_file="shop.py") as launch:
-        made = launch(params)
+    with dagster_instance.api(instance, python_file="shop.py") as api:
+        made = api.launch_backfill(params)
         for wrong, why in (
             (of("shop/orders", ("2024-01-01", "2025-01-03")), "2025-01-03"),
             (of("shop/nothing", ("2024-01-01", "2024-01-03")), "nothing"),
         ):
             with pytest.raises(ConfigurationError, match=f"Dagster refuses the backfill: .*{why}"):
-                launch({"partitionsByAssets": [wrong]})
+                api.launch_backfill({"partitionsByAssets": [wrong]})
 
     [found] = dagster_instance.backfills(instance, tags={"marigold/launch": "abcdefgh"}, only_active=True)
     assert found == dagster_instance.backfill(instance, made)
@@ -96,7 +96,7 @@ def test_a_code_location_that_does_not_load_is_an_error_that_says_why(instance, 
     (tmp_path / "broken.py").write_text("raise RuntimeError('the till is closed')", encoding="utf-8")
     with (
         pytest.raises(ConfigurationError, match="does not load in a code server"),
-        dagster_instance.launcher(instance, python_file="broken.py"),
+        dagster_instance.api(instance, python_file="broken.py"),
     ):
         pass
 
