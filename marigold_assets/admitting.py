@@ -6,17 +6,16 @@ import logging
 
 import dagster as dg
 
+from marigold_assets.run_tags import BACKFILL_TAG, RETRY_NUMBER_TAG
 from marigold_assets.stores.admission import Lease, admit
 from marigold_assets.stores.duckdb import DuckDBStore
 
-_BACKFILL_TAG = "dagster/backfill"
 _PRODUCTION_TAGS = (
     "dagster/schedule_name",
     "dagster/sensor_name",
     "dagster/auto_materialize",
     "dagster/from_automation_condition",
 )
-_RETRY_TAG = "dagster/retry_number"  # Dagster leaves it out where somebody executes a run again
 MAX_WRITERS = 4
 TIMEOUT_SECONDS = 3600.0
 
@@ -27,11 +26,11 @@ def is_production(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
     Somebody who executes such a run again has launched that one himself, though it inherits the tags; Dagster's own
     retry of it is still production.
     """
-    if _BACKFILL_TAG in run.tags or not any(tag in run.tags for tag in _PRODUCTION_TAGS):
+    if BACKFILL_TAG in run.tags or not any(tag in run.tags for tag in _PRODUCTION_TAGS):
         return False
     before: dg.DagsterRun | None = run
     while before is not None and before.parent_run_id is not None:
-        if _RETRY_TAG not in before.tags:
+        if RETRY_NUMBER_TAG not in before.tags:
             return False
         before = instance.get_run_by_id(before.parent_run_id)
     return True

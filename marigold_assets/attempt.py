@@ -17,14 +17,12 @@ from marigold_assets.dry import dry_run, refuse_writing
 from marigold_assets.errors import FencedOutError, MarigoldError, Where
 from marigold_assets.model import Attempt, Claim
 from marigold_assets.not_retried import allow_again, not_retried
+from marigold_assets.process_priority import leave_processor_to_production
+from marigold_assets.run_tags import PARTITION_TAG, RANGE_START_TAG, WILL_RETRY_ON_FAILURE_TAG
 from marigold_assets.stores.admission import Lease
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.stores.duckdb import DuckDBStore
 
-PARTITION_TAG = "dagster/partition"
-BACKFILL_TAG = "dagster/backfill"
-RANGE_START_TAG = "dagster/asset_partition_range_start"
-WILL_RETRY_ON_FAILURE_TAG = "dagster/retry_on_asset_or_op_failure"
 _SHOWN_ASSETS = 3
 FENCED_OUT_BY_TAG = "marigold/fenced_out_by"
 NOBODY = "nobody"
@@ -140,6 +138,7 @@ def begin_attempt(
         return None
     _disown_inherited_tags(context.instance, context.run)
     allow_again(context.instance, context.run)
+    leave_processor_to_production(context.run)
     if store.connector.follows_working_directory and context.log is not None:
         context.log.warning(
             f"'database' is a relative path, which means another file in every working directory; here it is"

@@ -8,17 +8,14 @@ import dagster as dg
 
 from marigold_assets import dagster_instance
 from marigold_assets.errors import FailureBudgetError
+from marigold_assets.run_tags import BACKFILL_TAG, PARENT_BACKFILL_TAG, RETRY_NUMBER_TAG, WILL_RETRY_TAG
 
 LAUNCH_TAG: Final = "marigold/launch"
 """Has every backfill, and so every run, that was launched by one command."""
 MAX_FAILURES_TAG: Final = "marigold/max_failures"
 """How many runs of a launch may fail before the rest is not worth starting."""
 
-_BACKFILL_TAG = "dagster/backfill"
-_RETRY_NUMBER_TAG = "dagster/retry_number"
-PARENT_BACKFILL_TAG: Final = "dagster/parent_backfill_id"
 """Has a backfill that somebody has launched again by hand: it inherits the tags of the other, and is another one."""
-_WILL_RETRY_TAG = "dagster/will_retry"
 
 
 def is_of_launch(run: dg.DagsterRun) -> bool:
@@ -29,14 +26,14 @@ def is_of_launch(run: dg.DagsterRun) -> bool:
     """
     if PARENT_BACKFILL_TAG in run.tags:
         return False
-    return _BACKFILL_TAG in run.tags or _RETRY_NUMBER_TAG in run.tags
+    return BACKFILL_TAG in run.tags or RETRY_NUMBER_TAG in run.tags
 
 
 def failed_runs(instance: dg.DagsterInstance, launch: str) -> list[dg.DagsterRun]:
     """The runs of a launch that failed for good: those that Dagster tries again do not count."""
     filters = dg.RunsFilter(tags={LAUNCH_TAG: launch}, statuses=[dg.DagsterRunStatus.FAILURE])
     failed = instance.get_runs(filters=filters)
-    return [one for one in failed if one.tags.get(_WILL_RETRY_TAG) != "true" and is_of_launch(one)]
+    return [one for one in failed if one.tags.get(WILL_RETRY_TAG) != "true" and is_of_launch(one)]
 
 
 def refuse_if_spent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:

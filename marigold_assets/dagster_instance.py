@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 BACKFILL_DAEMON, QUEUE_DAEMON = "BACKFILL", "QUEUED_RUN_COORDINATOR"
 ALIVE_WITHIN: Final = timedelta(minutes=3)
 """How long ago a daemon that lives may last have said so: it does every 30 s, but for when it is very busy."""
+_LATE_SECONDS: Final = 5.0
+"""By how much a look may come late that is still to be expected now."""
 ACTIVE: Final = frozenset({"REQUESTED", "CANCELING", "FAILING"})
 """Of the words for how a backfill stands, those of one that has not ended."""
 
@@ -182,6 +184,24 @@ def last_heartbeat(instance: dg.DagsterInstance, daemon: str) -> datetime | None
     """When a part of the daemon last said that it lives (aware, UTC); ``None``: never."""
     found = instance.get_daemon_heartbeats().get(daemon)
     return None if found is None else datetime.fromtimestamp(found.timestamp, UTC)
+
+
+def seconds_to_look(instance: dg.DagsterInstance, *, tick_seconds: float) -> float | None:
+    """In how long the daemon next looks at the backfills.
+
+    It says that it lives right before a look, when it is time for both: so the last time that it said so was the last
+    look.
+
+    Args:
+        instance: The instance.
+        tick_seconds: How often it looks.
+
+    Returns:
+        Seconds; ``None`` if it is not on time, being at a look that takes long, or gone.
+    """
+    last = last_heartbeat(instance, BACKFILL_DAEMON)
+    age = None if last is None else (datetime.now(UTC) - last).total_seconds()
+    return None if age is None or not 0 <= age <= tick_seconds + _LATE_SECONDS else max(0.0, tick_seconds - age)
 
 
 # --- launching -------------------------------------------------------------------------------------------------------

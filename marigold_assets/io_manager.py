@@ -15,7 +15,6 @@ from pydantic import Field, PrivateAttr
 from marigold_assets import dagster_internals, frames, partitions, report
 from marigold_assets.admitting import MAX_WRITERS, TIMEOUT_SECONDS
 from marigold_assets.attempt import (
-    BACKFILL_TAG,
     RunningAttempt,
     assets_of_step,
     begin_attempt,
@@ -27,6 +26,7 @@ from marigold_assets.attempt import (
 )
 from marigold_assets.errors import ConfigurationError, UnsupportedTypeError, Where
 from marigold_assets.model import Attempt, Claim, PartitionSlice, Provenance, Receipt, TableName, derive_swap_id
+from marigold_assets.run_tags import BACKFILL_TAG
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.uniformity import UNIFORM, read_uniform, subject_of
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import dagster as dg
 
-_MAX_RETRIES_TAG = "dagster/max_retries"
+from marigold_assets.run_tags import MAX_RETRIES_TAG
+
 REFUSED_TAG: Final = "marigold/refused"
 """The run that was refused at its start, and which ``dagster/max_retries`` it had before, if any."""
 
@@ -25,17 +26,17 @@ def not_retried(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[No
     except dg.Failure as error:
         if not error.allow_retries:
             said = f"{run.run_id} {_before(run)}".strip()
-            instance.add_run_tags(run.run_id, {_MAX_RETRIES_TAG: "0", REFUSED_TAG: said})
+            instance.add_run_tags(run.run_id, {MAX_RETRIES_TAG: "0", REFUSED_TAG: said})
         raise
 
 
 def allow_again(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     """Take back what :func:`not_retried` said of the run that this one re-executes by hand: tags are inherited."""
     if run.tags.get(REFUSED_TAG, run.run_id).partition(" ")[0] != run.run_id:
-        instance.add_run_tags(run.run_id, {_MAX_RETRIES_TAG: _before(run) or str(instance.run_retries_max_retries)})
+        instance.add_run_tags(run.run_id, {MAX_RETRIES_TAG: _before(run) or str(instance.run_retries_max_retries)})
 
 
 def _before(run: dg.DagsterRun) -> str:
     """How often somebody has said that a run may be retried; blank: nobody has."""
     said = run.tags.get(REFUSED_TAG)
-    return run.tags.get(_MAX_RETRIES_TAG, "") if said is None else said.partition(" ")[2]
+    return run.tags.get(MAX_RETRIES_TAG, "") if said is None else said.partition(" ")[2]

@@ -17,15 +17,15 @@ import dagster as dg
 
 from marigold_assets import partitions
 from marigold_assets.asset import PartitionedAssetsDefinition
-from marigold_assets.attempt import RANGE_START_TAG, shown_keys
+from marigold_assets.attempt import shown_keys
 from marigold_assets.disturbance import Conditions
 from marigold_assets.dry import DryRun, running_dry
 from marigold_assets.errors import ConfigurationError, MarigoldError, Where
 from marigold_assets.location import CodeLocation, LocatedAsset
 from marigold_assets.proof import Replayed
+from marigold_assets.run_tags import RANGE_END_TAG, RANGE_START_TAG
 
 _SILENT = {"console": {"config": {"log_level": "CRITICAL"}}}
-_RANGE_END_TAG = "dagster/asset_partition_range_end"
 
 
 def replay(
@@ -136,7 +136,7 @@ def _partitions_of_run(keys: Sequence[str]) -> dict[str, Any]:
     """What a real run of these partitions would have: its function may look at it."""
     if len(keys) == 1:
         return {"partition_key": keys[0]}
-    return {"tags": {RANGE_START_TAG: keys[0], _RANGE_END_TAG: keys[-1]}}
+    return {"tags": {RANGE_START_TAG: keys[0], RANGE_END_TAG: keys[-1]}}
 
 
 def dynamic_partitions(location: CodeLocation, asset: LocatedAsset, instance: Any) -> dict[str, list[str]]:

@@ -8,7 +8,6 @@ from functools import cached_property
 import dagster as dg
 
 from marigold_assets import report
-from marigold_assets.attempt import BACKFILL_TAG
 from marigold_assets.budget import LAUNCH_TAG
 from marigold_assets.errors import FencedOutError
 from marigold_assets.inputs import Source, look_up
@@ -16,11 +15,11 @@ from marigold_assets.lineage import first_restated, same_inputs
 from marigold_assets.model import CutOff, InputPartition, LedgerEntry, PartitionSlice, Place
 from marigold_assets.planning.request_tag import restates
 from marigold_assets.recipe import Choices
+from marigold_assets.run_tags import BACKFILL_TAG, ROOT_RUN_TAG
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.target import Target
 
 _FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-_ROOT_TAG = "dagster/root_run_id"
 _MOST_ANCESTORS = 100
 _EVENTS_A_PAGE = 1_000
 
@@ -289,7 +288,7 @@ class Standing:
         made_good = {
             root
             for root in roots
-            if instance.get_runs(dg.RunsFilter(tags={_ROOT_TAG: root}, statuses=succeeded), limit=1)
+            if instance.get_runs(dg.RunsFilter(tags={ROOT_RUN_TAG: root}, statuses=succeeded), limit=1)
         }
         return frozenset(run.run_id for run in failed if (run.root_run_id or run.run_id) not in made_good)
 

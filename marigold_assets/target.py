@@ -9,13 +9,14 @@ from functools import cached_property, lru_cache
 import dagster as dg
 
 from marigold_assets import partitions
-from marigold_assets.attempt import BACKFILL_TAG, explained, owner_of, shown_keys
+from marigold_assets.attempt import explained, owner_of, shown_keys
 from marigold_assets.errors import ConfigurationError, Where
 from marigold_assets.inputs import Source
 from marigold_assets.io_manager import FencedPartitionIOManager
 from marigold_assets.lineage import Code
 from marigold_assets.model import Claim, PartitionSlice, Provenance, SwapOptions
 from marigold_assets.recipe import Choices, Recipe
+from marigold_assets.run_tags import BACKFILL_TAG
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.uniformity import UNIFORM, refuse_mixture
 from marigold_assets.windows import Windows

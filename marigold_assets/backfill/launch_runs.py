@@ -12,15 +12,19 @@ from typing import Any
 import dagster as dg
 
 from marigold_assets import dagster_internals
-from marigold_assets.attempt import FENCED_OUT_BY_TAG, NOBODY, PARTITION_TAG, RANGE_START_TAG, owner_of
+from marigold_assets.attempt import FENCED_OUT_BY_TAG, NOBODY, owner_of
 from marigold_assets.backfill.past_runs import left_queue
 from marigold_assets.budget import is_of_launch
 from marigold_assets.planning.model import Key
+from marigold_assets.run_tags import (
+    BACKFILL_TAG,
+    PARTITION_TAG,
+    RANGE_END_TAG,
+    RANGE_START_TAG,
+    ROOT_RUN_TAG,
+    WILL_RETRY_TAG,
+)
 
-RANGE_END_TAG = "dagster/asset_partition_range_end"
-_BACKFILL_TAG = "dagster/backfill"
-_ROOT_TAG = "dagster/root_run_id"
-_WILL_RETRY_TAG = "dagster/will_retry"
 _MOST_TOLD = 5
 _MOST_RUNS = 5_000
 _PAGE = 500
@@ -56,7 +60,7 @@ class LaunchRuns:
         self._instance, self._ids = instance, list(backfill_ids)
 
     def _filter(self, *statuses: dg.DagsterRunStatus) -> dg.RunsFilter:
-        return dg.RunsFilter(tags={_BACKFILL_TAG: self._ids}, statuses=list(statuses))
+        return dg.RunsFilter(tags={BACKFILL_TAG: self._ids}, statuses=list(statuses))
 
     @cached_property
     def late(self) -> Sequence[dg.DagsterRun]:
@@ -65,8 +69,8 @@ class LaunchRuns:
         roots = sorted({one.root_run_id or one.run_id for one in failed})
         found: list[dg.DagsterRun] = []
         for at in range(0, len(roots), _PAGE):
-            found += self._instance.get_runs(filters=dg.RunsFilter(tags={_ROOT_TAG: roots[at : at + _PAGE]}))
-        return [one for one in found if _BACKFILL_TAG not in one.tags and is_of_launch(one)]
+            found += self._instance.get_runs(filters=dg.RunsFilter(tags={ROOT_RUN_TAG: roots[at : at + _PAGE]}))
+        return [one for one in found if BACKFILL_TAG not in one.tags and is_of_launch(one)]
 
     def count(self, *statuses: dg.DagsterRunStatus) -> int:
         """How many have one of these statuses."""
@@ -97,7 +101,7 @@ class LaunchRuns:
 
     def failed_for_good(self) -> list[dg.DagsterRun]:
         """Those that failed, and that Dagster does not try again."""
-        return [one for one in self.some(*_FAILED) if one.tags.get(_WILL_RETRY_TAG) != "true"]
+        return [one for one in self.some(*_FAILED) if one.tags.get(WILL_RETRY_TAG) != "true"]
 
     def busy_seconds(self, since: datetime, built_by: Set[str] = frozenset()) -> float | None:
         """How long they were in their slots together, once all have ended: from when they left the queue.

@@ -22,11 +22,11 @@ from marigold_assets.errors import PlanConflictError
 from marigold_assets.location import CodeLocation, LocationOptions
 from marigold_assets.planning.model import BackfillPlan, Key
 from marigold_assets.planning.submitting import Submission
+from marigold_assets.run_tags import PRIORITY_TAG
 from marigold_assets.surveying.survey import consecutive
 
 _ID_LENGTH: Final = 8
 _TAKE_BACK_TIMES, _TAKE_BACK_SECONDS = 5, 0.2
-PRIORITY_TAG: Final = "dagster/priority"
 
 
 def new_launch() -> str:
@@ -76,8 +76,11 @@ class Launching:
                 workspace=options.workspace,
             ) as api:
                 refusing.refuse_others(self.instance, self.plan)  # now: to start the code server took a while
+                tick = self.plan.bill.limits.tick_seconds
+                look = dagster_instance.seconds_to_look(self.instance, tick_seconds=tick)
+                price = Price.of(self.plan, first_look_seconds=look)
                 for one in submissions:
-                    self._refuse_other_targets(api.launch_backfill(self.params(one)), one)
+                    self._refuse_other_targets(api.launch_backfill(self.params(one, price)), one)
                 launched = [one for one in self._launched() if one not in before]
                 refusing.refuse_older(self.instance, launched)
         except BaseException:
@@ -97,13 +100,13 @@ class Launching:
                 return
             time.sleep(_TAKE_BACK_SECONDS)
 
-    def params(self, submission: Submission) -> Mapping[str, Any]:
-        """What is said to Dagster's API of a backfill."""
+    def params(self, submission: Submission, price: Price) -> Mapping[str, Any]:
+        """What is said to Dagster's API of a backfill, and what was predicted of the whole launch."""
         tags = {
             **self.wish.tags,
             LAUNCH_TAG: self.launch,
             WISH_TAG: wish_as_tag(self.wish),
-            PRICE_TAG: Price.of(self.plan).as_tag(),
+            PRICE_TAG: price.as_tag(),
             REQUEST_TAG: request_as_tag(self.plan.request),
             PRIORITY_TAG: str(submission.priority),
         }
@@ -114,7 +117,7 @@ class Launching:
         return {
             "partitionsByAssets": [self._selector(owner, keys) for owner, keys in submission.keys.items()],
             "title": dagster_instance.title_of(self._title(submission)),
-            "description": self._description(submission),
+            "description": self._description(submission, price),
             "tags": [{"key": key, "value": value} for key, value in tags.items()],
         }
 
@@ -136,7 +139,7 @@ class Launching:
         what = self.wish.title
         return f"marigold: {what if len(what) <= room else what[: room - 3] + '...'}{part}"
 
-    def _description(self, submission: Submission) -> str:
+    def _description(self, submission: Submission, price: Price) -> str:
         size, of_all = submission.size, self.plan.size
         of = "" if size == of_all else f"{size:,} partition{'' if size == 1 else 's'} of a launch of {of_all:,}. "
         budget = self.wish.max_failures
@@ -145,7 +148,7 @@ class Launching:
             "" if self.wish.unbounded is None else f" On an instance that bounds nothing: {self.wish.unbounded}."
         )
         return (
-            f"{of}Price of the launch: {Price.of(self.plan)}. {self.plan.request.order.value}.{stops}{unbounded}"
+            f"{of}Price of the launch: {price}. {self.plan.request.order.value}.{stops}{unbounded}"
             f" marigold status {self.launch}"
         )
 

@@ -8,7 +8,8 @@ from typing import Final
 import dagster as dg
 
 from marigold_assets.planning.model import Limits
-from marigold_assets.preflight.settings import BACKFILL, InstanceSettings, backfill_slots, read_settings
+from marigold_assets.preflight.settings import InstanceSettings, backfill_slots, read_settings
+from marigold_assets.run_tags import BACKFILL_TAG
 
 _ASSUMED_SLOTS: Final = 2
 
@@ -40,8 +41,8 @@ def _source(settings: InstanceSettings, slots: int | None) -> str:
     if not settings.is_queued:
         return "the instance has no run queue, so nothing bounds a backfill"
     if slots is None:
-        return f"nothing bounds a backfill: the instance has neither max_concurrent_runs nor a limit on {BACKFILL}"
-    bound = settings.limit_on(BACKFILL)
+        return f"nothing bounds a backfill: the instance has neither max_concurrent_runs nor a limit on {BACKFILL_TAG}"
+    bound = settings.limit_on(BACKFILL_TAG)
     if bound is None or bound > slots:
-        return f"max_concurrent_runs of the instance, which has no lower limit on {BACKFILL}"
-    return f"the instance's limit on {BACKFILL}"
+        return f"max_concurrent_runs of the instance, which has no lower limit on {BACKFILL_TAG}"
+    return f"the instance's limit on {BACKFILL_TAG}"

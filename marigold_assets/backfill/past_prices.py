@@ -8,9 +8,9 @@ from typing import Final
 import dagster as dg
 
 from marigold_assets import dagster_instance
-from marigold_assets.attempt import BACKFILL_TAG
 from marigold_assets.backfill.price import CANARY_TAG, Price, spoken
 from marigold_assets.dagster_instance import Backfill
+from marigold_assets.run_tags import BACKFILL_TAG
 
 _LOOKED_AT: Final = 10
 _TOLD: Final = 3

@@ -34,10 +34,16 @@ class Price:
     assumed: int = 0
 
     @classmethod
-    def of(cls, plan: BackfillPlan) -> Price:
-        """The price of a plan."""
+    def of(cls, plan: BackfillPlan, *, first_look_seconds: float | None = None) -> Price:
+        """The price of a plan that is launched now.
+
+        Args:
+            plan: The plan.
+            first_look_seconds: In how long the daemon first looks at it; ``None``: nobody knows.
+        """
         bill = plan.bill
-        return cls(wall=bill.wall, busy=bill.busy, runs=bill.runs, partitions=plan.size, assumed=len(bill.assumed))
+        wall = bill.wall if first_look_seconds is None else bill.wall_from(first_look_seconds)
+        return cls(wall=wall, busy=bill.busy, runs=bill.runs, partitions=plan.size, assumed=len(bill.assumed))
 
     @classmethod
     def of_tags(cls, tags: Mapping[str, str]) -> Price | None:

@@ -11,11 +11,12 @@ import dagster as dg
 from marigold_assets import dagster_instance
 from marigold_assets.backfill.launch_runs import Between, Keys, LaunchRuns, Trouble
 from marigold_assets.backfill.price import CANARY_TAG, Price
-from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG, PARENT_BACKFILL_TAG
+from marigold_assets.budget import LAUNCH_TAG, MAX_FAILURES_TAG
 from marigold_assets.dagster_instance import Backfill
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.model import LedgerEntry
 from marigold_assets.planning.model import Key
+from marigold_assets.run_tags import PARENT_BACKFILL_TAG
 
 _MOST_TOLD = 5
 _ENOUGH_TO_EXTRAPOLATE = 3

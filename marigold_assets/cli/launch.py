@@ -252,10 +252,13 @@ class _Launch:
             raise click.exceptions.Exit(FOUND)
 
     def _launched(self, launching: Launching, backfills: Sequence[str]) -> None:
+        from marigold_assets import dagster_instance
         from marigold_assets.backfill.price import Price
         from marigold_assets.cli.progress_report import of_price
 
-        price, name = Price.of(launching.plan), launching.launch
+        name = launching.launch
+        kept = dagster_instance.backfill(launching.instance, backfills[0])
+        price = Price.of_tags({} if kept is None else kept.tags) or Price.of(launching.plan)
         found = {
             "launch": name,
             "partitions": launching.plan.size,

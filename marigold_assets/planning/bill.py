@@ -32,7 +32,8 @@ def price(assets: Sequence[AssetPlan], limits: Limits, history: History, *, defa
     pace = _pace(assets, history, defaults, cautious=False)
     terms = Terms(slots=limits.slots, tick_seconds=limits.tick_seconds, dequeue_seconds=limits.dequeue_seconds)
     at_median = _best(simulator, pace, terms)
-    at_p90 = _best(simulator, _pace(assets, history, defaults, cautious=True), terms)
+    late = replace(terms, first_look_seconds=limits.tick_seconds)
+    at_p90 = _best(simulator, _pace(assets, history, defaults, cautious=True), late)
     wall = at_median.wall
 
     def saved(pace: Pace, terms: Terms) -> float:

@@ -222,7 +222,8 @@ class Bill:
 
     Attributes:
         runs: How many runs it takes.
-        wall: From the launch until the last partition is committed.
+        wall: From the launch until the last partition is committed. The daemon's first look is half a tick away, and a
+            whole one where it says ``p90``.
         busy: Run seconds: how long slots are taken, all of them together.
         critical_path: How long it takes at least, were there slots without end, no tick and no start of runs.
         saved_by_slots: Seconds of ``wall`` that slots without end would save.
@@ -252,6 +253,17 @@ class Bill:
     def ordering_costs(self) -> float:
         """Seconds of ``wall`` that order costs."""
         return max(0.0, self.wall.median - self.parallel)
+
+    def wall_from(self, first_look_seconds: float) -> Estimate:
+        """The same as ``wall`` for a launch of which it is known when the daemon first looks.
+
+        Nothing happens before that, and all that happens later does so from then on.
+        """
+        if not self.runs:
+            return self.wall
+        tick = self.limits.tick_seconds
+        median = self.wall.median + first_look_seconds - tick / 2
+        return Estimate(median=median, p90=max(median, self.wall.p90 + first_look_seconds - tick))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

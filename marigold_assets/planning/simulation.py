@@ -41,6 +41,8 @@ class Terms:
     Attributes:
         slots: How many runs may run at once; ``None``: any number.
         tick_seconds: How often the daemon looks; 0: it sees everything at once.
+        first_look_seconds: When it does so first; ``None``: half a tick after the launch, which may fall anywhere
+            between two looks.
         dequeue_seconds: How often the queue looks.
         keeps_order: Whether the partitions of a chain wait for each other.
         keys_per_run: By asset that has runs of its own, how many partitions one of them builds at most, where that is
@@ -49,6 +51,7 @@ class Terms:
 
     slots: int | None
     tick_seconds: float = 30.0
+    first_look_seconds: float | None = None
     dequeue_seconds: float = 5.0
     keeps_order: bool = True
     keys_per_run: Mapping[str, int | None] = field(default_factory=dict)
@@ -170,7 +173,8 @@ class _Simulation:
 
     def outcome(self) -> Outcome:
         """Let it run."""
-        tick = self.terms.tick_seconds
+        tick, first = self.terms.tick_seconds, self.terms.first_look_seconds
+        first = tick / 2 if first is None else first
         now, looks = 0.0, 0
         while True:
             due = [station.next_at() for station in self.stations]
@@ -178,9 +182,9 @@ class _Simulation:
             if at == math.inf:
                 break
             if tick:
-                looks = max(looks, math.ceil(at / tick - 0.5))
-                looks += (looks + 0.5) * tick < at  # which rounding may bring about
-                now = (looks + 0.5) * tick
+                looks = max(looks, math.ceil((at - first) / tick))
+                looks += first + looks * tick < at  # which rounding may bring about
+                now = first + looks * tick
                 looks += 1
             else:
                 now = max(now, at)

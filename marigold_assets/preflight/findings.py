@@ -12,8 +12,9 @@ from typing import Final
 import dagster as dg
 
 from marigold_assets.preflight.finding import RESTART, Finding, Level, error, errors, ok, warning
-from marigold_assets.preflight.settings import BACKFILL, RANGE, InstanceSettings, backfill_slots, read_settings
+from marigold_assets.preflight.settings import InstanceSettings, backfill_slots, read_settings
 from marigold_assets.preflight.upkeep import upkeep
+from marigold_assets.run_tags import BACKFILL_TAG, RANGE_START_TAG
 
 __all__ = ["MANY", "Finding", "Level", "bounds", "errors", "examine_instance", "is_bounded", "unbounded"]
 
@@ -81,24 +82,24 @@ def _bounds(settings: InstanceSettings) -> Iterator[Finding]:
 
 def _backfill_limit(settings: InstanceSettings) -> Finding:
     code = "backfill-limit"
-    limit = settings.limit_on(BACKFILL)
+    limit = settings.limit_on(BACKFILL_TAG)
     if limit is None:
-        of_tag = [one for one in settings.tag_limits if one.key == BACKFILL]
+        of_tag = [one for one in settings.tag_limits if one.key == BACKFILL_TAG]
         each = next((one.limit for one in of_tag if one.per_value), None)
         if each is not None:
             what = (
-                f"The limit of {each} on tag {BACKFILL} holds for each backfill, and not for all of them:"
+                f"The limit of {each} on tag {BACKFILL_TAG} holds for each backfill, and not for all of them:"
                 f" three backfills run {3 * each} at once"
             )
         elif of_tag:
-            what = f"The limits on tag {BACKFILL} hold for single backfills: the next one has none"
+            what = f"The limits on tag {BACKFILL_TAG} hold for single backfills: the next one has none"
         else:
-            what = f"No limit on tag {BACKFILL} is set: backfills take every slot that there is"
+            what = f"No limit on tag {BACKFILL_TAG} is set: backfills take every slot that there is"
         return error(code, what, RESTART, _limit_lines(settings))
     if limit <= 0:
         return error(
             code,
-            f"The limit on tag {BACKFILL} is {limit}, so that no run of a backfill ever leaves the queue",
+            f"The limit on tag {BACKFILL_TAG} is {limit}, so that no run of a backfill ever leaves the queue",
             RESTART,
             _limit_lines(settings),
         )
@@ -106,7 +107,7 @@ def _backfill_limit(settings: InstanceSettings) -> Finding:
     if slots is not None and slots > MANY:
         return warning(
             code,
-            f"The limit on tag {BACKFILL} is {limit:,}, so that {slots:,} runs of backfills may run at once: that"
+            f"The limit on tag {BACKFILL_TAG} is {limit:,}, so that {slots:,} runs of backfills may run at once: that"
             " bounds next to nothing",
             "set it to what the machine and the databases can carry, and restart the daemon",
             _limit_lines(settings),
@@ -124,12 +125,12 @@ def _free_slots(settings: InstanceSettings) -> Finding:
             RESTART,
             _limit_lines(settings),
         )
-    taken = settings.limit_on(BACKFILL)
+    taken = settings.limit_on(BACKFILL_TAG)
     if taken is None:
         return error(
             code, f"Backfills may take all {total} slots, and production none", RESTART, _limit_lines(settings)
         )
-    ranges = settings.limit_on(RANGE)
+    ranges = settings.limit_on(RANGE_START_TAG)
     both = taken + (ranges or 0)
     if both >= total:
         beside = "" if ranges is None else f", and ranges launched beside them {ranges} more"
@@ -144,20 +145,20 @@ def _free_slots(settings: InstanceSettings) -> Finding:
 
 def _limit_lines(settings: InstanceSettings) -> str:
     """The lines of a bounded instance, near to what there is."""
-    limit = settings.limit_on(BACKFILL)
+    limit = settings.limit_on(BACKFILL_TAG)
     limit = limit if limit is not None and 0 < limit <= MANY else _GOOD_LIMIT
-    ranges = settings.limit_on(RANGE)
+    ranges = settings.limit_on(RANGE_START_TAG)
     ranges = ranges if ranges is not None and 0 < ranges <= MANY else limit
     total = max(settings.max_concurrent_runs or 0, limit + ranges + _GOOD_TOTAL - 2 * _GOOD_LIMIT)
-    others = [one for one in settings.tag_limits if one.key not in {BACKFILL, RANGE}]
+    others = [one for one in settings.tag_limits if one.key not in {BACKFILL_TAG, RANGE_START_TAG}]
     lines = [
         "concurrency:",
         "  runs:",
         f"    max_concurrent_runs: {total}",
         "    tag_concurrency_limits:",
-        f"      - key: {BACKFILL}",
+        f"      - key: {BACKFILL_TAG}",
         f"        limit: {limit}",
-        f"      - key: {RANGE}",
+        f"      - key: {RANGE_START_TAG}",
         f"        limit: {ranges}",
     ]
     if others:
@@ -171,19 +172,19 @@ def _ranges(settings: InstanceSettings) -> Finding:
     code = "range-limit"
     if not settings.is_queued:
         return error(code, "Ranges of partitions are not bounded either: there is no queue", "see above")
-    limit = settings.limit_on(RANGE)
+    limit = settings.limit_on(RANGE_START_TAG)
     if limit is None:
         return error(
             code,
-            f"No limit on tag {RANGE} is set: a range that is executed again after its backfill has ended counts as"
-            " production",
+            f"No limit on tag {RANGE_START_TAG} is set: a range that is executed again after its backfill has ended"
+            " counts as production",
             RESTART,
             _limit_lines(settings),
         )
     if limit <= 0:
         return error(
             code,
-            f"The limit on tag {RANGE} is {limit}, so that no range of partitions ever leaves the queue",
+            f"The limit on tag {RANGE_START_TAG} is {limit}, so that no range of partitions ever leaves the queue",
             RESTART,
             _limit_lines(settings),
         )
@@ -191,7 +192,7 @@ def _ranges(settings: InstanceSettings) -> Finding:
     if limit > MANY and limit > (slots or limit - 1):
         return warning(
             code,
-            f"The limit on tag {RANGE} is {limit:,}: that bounds next to nothing",
+            f"The limit on tag {RANGE_START_TAG} is {limit:,}: that bounds next to nothing",
             "set it to what the machine and the databases can carry, and restart the daemon",
             _limit_lines(settings),
         )

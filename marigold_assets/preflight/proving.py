@@ -13,7 +13,8 @@ import dagster as dg
 from marigold_assets import dagster_instance
 from marigold_assets.dagster_instance import Api
 from marigold_assets.errors import ConfigurationError, StoreBusyError
-from marigold_assets.preflight.settings import BACKFILL, InstanceSettings, backfill_slots
+from marigold_assets.preflight.settings import InstanceSettings, backfill_slots
+from marigold_assets.run_tags import BACKFILL_TAG
 from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG, MOST, PATIENCE_SECONDS, WATCHED_TAG
 
 _TAKES_A_SLOT: Final = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
@@ -216,12 +217,12 @@ class _Watch:
     def _look(self) -> int:
         """How many runs of backfills run now."""
         running = self.instance.get_runs(filters=dg.RunsFilter(statuses=_TAKES_A_SLOT))
-        count = sum(BACKFILL in run.tags for run in running)
+        count = sum(BACKFILL_TAG in run.tags for run in running)
         self._peak = max(self._peak, count)
         return count
 
     def _runs(self) -> list[dg.DagsterRun]:
-        return list(self.instance.get_runs(filters=dg.RunsFilter(tags={BACKFILL: str(self._backfill)})))
+        return list(self.instance.get_runs(filters=dg.RunsFilter(tags={BACKFILL_TAG: str(self._backfill)})))
 
     def _is_full(self) -> bool:
         return self._look() >= self.limit and len(self._runs()) == self._count

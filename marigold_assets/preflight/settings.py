@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import dagster as dg
 
-BACKFILL: Final = "dagster/backfill"
-RANGE: Final = "dagster/asset_partition_range_start"
+from marigold_assets.run_tags import BACKFILL_TAG, RANGE_START_TAG
+
 _NO_LIMIT = -1
 
 
@@ -127,8 +127,8 @@ def backfill_slots(settings: InstanceSettings, *, ranges: bool = False) -> int |
     """
     if not settings.is_queued:
         return None
-    limits = [settings.max_concurrent_runs, settings.limit_on(BACKFILL)]
-    limits += [settings.limit_on(RANGE)] if ranges else []
+    limits = [settings.max_concurrent_runs, settings.limit_on(BACKFILL_TAG)]
+    limits += [settings.limit_on(RANGE_START_TAG)] if ranges else []
     known = [one for one in limits if one is not None]
     return min(known) if known else None
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from marigold_assets.cli.main import main
+from marigold_assets.process_priority import NICENESS
 
 pytestmark = [pytest.mark.daemon, pytest.mark.timeout(600)]
 
@@ -99,6 +100,7 @@ def test_days_and_the_chain_behind_them_are_launched_as_planned_watched_and_seen
     assert 0 < ended["actual"]["wall_seconds"] < 170
     assert ended["drift"] is not None
     assert {run.tags["marigold/launch"] for run in shop.runs([backfill])} == {name}
+    assert (shop.rig.room / "niceness@raw").read_text() == str(NICENESS)
     # A chain is built in order, and each day of it only when the day it reads is there.
     heads = shop.rig.store.heads(shop.rig.table("raw"))
     chain = shop.entries("total")

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import threading
+import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionStatus
+from dagster._daemon import backfill as backfill_daemon
 from dagster._daemon import controller
+from dagster._daemon.daemon import BackfillDaemon
+from dagster._daemon.types import DaemonHeartbeat
 
 from marigold_assets import dagster_instance
 from marigold_assets.errors import ConfigurationError
@@ -112,6 +118,45 @@ def test_a_daemon_that_never_ran_has_no_heartbeat_and_its_parts_have_the_names_t
         assert part in required
         assert dagster_instance.last_heartbeat(instance, part) is None
     assert "heartbeat_tolerance_seconds" in inspect.signature(controller.get_daemon_statuses).parameters
+
+
+@pytest.mark.slow
+def test_the_daemon_says_that_it_lives_right_before_it_looks_at_the_backfills(instance, monkeypatch):
+    assert controller.DEFAULT_DAEMON_INTERVAL_SECONDS == controller.DEFAULT_HEARTBEAT_INTERVAL_SECONDS == 30
+    looks, said, over = [], [], threading.Event()
+
+    def look(*_args, **_kwargs):
+        looks.append((time.time(), dagster_instance.seconds_to_look(instance, tick_seconds=1.0)))
+        said.append(dagster_instance.last_heartbeat(instance, dagster_instance.BACKFILL_DAEMON).timestamp())
+        time.sleep(0.2)  # a backfill is at work
+        yield None
+
+    monkeypatch.setattr(controller, "DEFAULT_DAEMON_INTERVAL_SECONDS", 1.0)
+    monkeypatch.setattr(backfill_daemon, "execute_backfill_iteration", look)
+    daemon = BackfillDaemon(settings={"use_threads": False})
+    arguments = (SimpleNamespace(instance=instance), "me", over, 1.0, 300)
+    thread = threading.Thread(target=daemon.run_daemon_loop, args=arguments)
+    thread.start()
+    time.sleep(4.5)
+    over.set()
+    thread.join()
+    assert len(looks) >= 4
+    assert all(0 <= at - beat < 0.15 for (at, _), beat in zip(looks, said, strict=True))
+    assert all(0.8 < left <= 1.0 for _, left in looks)
+
+
+@pytest.mark.parametrize(
+    ("age", "left"), [(0, 30), (12, 18), (29, 1), (31, 0), (34, 0), (40, None), (3_600, None), (-60, None)]
+)
+def test_the_next_look_is_known_while_the_daemon_is_on_time(instance, age, left):
+    part = dagster_instance.BACKFILL_DAEMON
+    instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - age, part, "me", []))
+    found = dagster_instance.seconds_to_look(instance, tick_seconds=30.0)
+    assert found == (left if left is None else pytest.approx(left, abs=0.5))
+
+
+def test_the_next_look_of_a_daemon_that_never_ran_is_not_known(instance):
+    assert dagster_instance.seconds_to_look(instance, tick_seconds=30.0) is None
 
 
 def test_a_run_that_is_not_there_is_not_ended_and_a_queued_one_would_be_without_its_worker(instance):

@@ -508,6 +508,14 @@ def test_a_plan_from_before_the_ledger_moved_is_told_from_one_that_still_holds()
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 
+def test_the_price_of_a_launch_is_exact_about_the_first_look_where_that_is_known():
+    made = plan({"shop/orders": KEYS[:8]})
+    assert Price.of(made).wall == PRICE.wall
+    assert Price.of(made, first_look_seconds=15.0).wall == Estimate(median=100.0, p90=135.0)
+    assert Price.of(made, first_look_seconds=29.0).wall == Estimate(median=114.0, p90=149.0)
+    assert Price.of(made, first_look_seconds=0.0).wall == Estimate(median=85.0, p90=120.0)
+
+
 def test_a_price_is_kept_in_a_tag_and_what_is_none_is_none():
     assert Price.of_tags({PRICE_TAG: PRICE.as_tag()}) == PRICE
     for text in ("", "{}", "[]", '{"wall": [1]}', '{"wall": 1, "busy": 2, "runs": 3, "partitions": 4, "assumed": 5}'):

@@ -8,7 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from marigold_assets.preflight.settings import BACKFILL, RANGE, TagLimit, backfill_slots, read_settings
+from marigold_assets.preflight.settings import TagLimit, backfill_slots, read_settings
+from marigold_assets.run_tags import BACKFILL_TAG, RANGE_START_TAG
 
 PROJECT = Path(__file__).parents[2]
 
@@ -32,7 +33,7 @@ def test_the_settings_that_the_project_ships_are_all_read(tmp_path):
     assert found.unreadable == ()
     assert (found.home, found.is_ephemeral, found.storage) == (str(tmp_path), False, "sqlite")
     assert (found.is_queued, found.max_concurrent_runs, found.dequeue_interval_seconds) == (True, 6, 1.0)
-    assert found.tag_limits == (TagLimit(key=BACKFILL, limit=2), TagLimit(key=RANGE, limit=2))
+    assert found.tag_limits == (TagLimit(key=BACKFILL_TAG, limit=2), TagLimit(key=RANGE_START_TAG, limit=2))
     assert not found.in_run_queue
     assert (found.monitoring, found.start_timeout_seconds, found.cancel_timeout_seconds) == (True, 180, 180)
     assert found.max_runtime_seconds == 7200
@@ -58,10 +59,10 @@ def test_limits_of_the_run_queue_and_of_single_values(settings_of):
     )
     assert found.in_run_queue
     assert found.tag_limits == (
-        TagLimit(key=BACKFILL, limit=2, per_value=True),
-        TagLimit(key=BACKFILL, limit=1, value="abc"),
+        TagLimit(key=BACKFILL_TAG, limit=2, per_value=True),
+        TagLimit(key=BACKFILL_TAG, limit=1, value="abc"),
     )
-    assert found.limit_on(BACKFILL) is None
+    assert found.limit_on(BACKFILL_TAG) is None
     assert backfill_slots(found) == 3
 
 
@@ -72,7 +73,7 @@ def test_a_limit_that_is_said_to_be_per_value_and_is_not_bounds_all(settings_of)
         "{key: dagster/backfill, limit: 2}, {key: dagster/asset_partition_range_start, limit: 1}]}}"
     )
     assert found.max_concurrent_runs is None
-    assert found.limit_on(BACKFILL) == 2  # the last, as Dagster counts
+    assert found.limit_on(BACKFILL_TAG) == 2  # the last, as Dagster counts
     assert (backfill_slots(found), backfill_slots(found, ranges=True)) == (2, 1)
 
 

@@ -164,7 +164,7 @@ def test_the_price_of_independent_days_under_a_limit():
     bill = billed([plan("raw", 30)], slots=3, p90=2.0)
     # Ten rounds of nine seconds, without the end of the last one, after 15 seconds.
     assert bill.wall.median == 15 + 10 * 9 - 1
-    assert bill.wall.p90 == 15 + 10 * 18 - 2
+    assert bill.wall.p90 == 30 + 10 * 18 - 2  # and after a whole tick
     assert (bill.runs, bill.busy.median, bill.busy.p90) == (30, 270.0, 540.0)
     assert bill.critical_path == 3.0
     assert bill.saved_by_slots == 9 * 9
@@ -174,6 +174,26 @@ def test_the_price_of_independent_days_under_a_limit():
     assert (bill.parallel, bill.ordering_costs) == (bill.wall.median, 0.0)
     assert bill.best_keys_per_run == {"raw": (10, 15 + 5 + 3 + 9 * 2)}
     assert bill.assumed == ()
+
+
+@pytest.mark.parametrize("first_look", [0.0, 4.0, 15.0, 29.0])
+@pytest.mark.parametrize("assets", [[plan("total", 12, is_chain=True)], [plan("raw", 30)], []])
+def test_the_price_of_a_launch_of_which_the_first_look_is_known_is_the_one_that_is_simulated_with_it(
+    assets, first_look
+):
+    found = billed(assets, slots=3, p90=2.0).wall_from(first_look)
+    pace, slow = (
+        Pace(
+            run_start=5.0 * factor,
+            run_end=1.0 * factor,
+            first_key=dict.fromkeys(("total", "raw"), 3.0 * factor),
+            next_key=dict.fromkeys(("total", "raw"), 2.0 * factor),
+        )
+        for factor in (1, 2)
+    )
+    terms = Terms(slots=3, first_look_seconds=first_look, dequeue_seconds=0.0)
+    assert found.median == Simulator(assets).run(pace, terms).wall
+    assert found.p90 == Simulator(assets).run(slow, terms).wall
 
 
 def test_the_price_of_order():

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from marigold_assets.preflight.findings import Level, bounds, errors, examine_instance, is_bounded
-from marigold_assets.preflight.settings import BACKFILL, RANGE, InstanceSettings, Pool, TagLimit
+from marigold_assets.preflight.settings import InstanceSettings, Pool, TagLimit
+from marigold_assets.run_tags import BACKFILL_TAG, RANGE_START_TAG
 
 GOOD = InstanceSettings(
     home="/srv/dagster",
@@ -16,7 +17,7 @@ GOOD = InstanceSettings(
     storage="sqlite",
     is_queued=True,
     max_concurrent_runs=6,
-    tag_limits=(TagLimit(key=BACKFILL, limit=2), TagLimit(key=RANGE, limit=2)),
+    tag_limits=(TagLimit(key=BACKFILL_TAG, limit=2), TagLimit(key=RANGE_START_TAG, limit=2)),
     monitoring=True,
     start_timeout_seconds=180,
     cancel_timeout_seconds=180,
@@ -46,7 +47,7 @@ def test_nothing_that_is_known_of_an_instance_bounds_nothing():
     assert errors(examine_instance(InstanceSettings()))
 
 
-RANGES = TagLimit(key=RANGE, limit=2)
+RANGES = TagLimit(key=RANGE_START_TAG, limit=2)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +57,18 @@ RANGES = TagLimit(key=RANGE, limit=2)
         (replace(GOOD, max_concurrent_runs=0), "queue", "no run ever leaves"),
         (_limits(RANGES), "backfill-limit", "No limit on tag dagster/backfill is set"),
         (
-            _limits(RANGES, TagLimit(key=BACKFILL, limit=2, per_value=True)),
+            _limits(RANGES, TagLimit(key=BACKFILL_TAG, limit=2, per_value=True)),
             "backfill-limit",
             "three backfills run 6 at once",
         ),
-        (_limits(RANGES, TagLimit(key=BACKFILL, limit=2, value="x")), "backfill-limit", "for single backfills"),
-        (_limits(RANGES, TagLimit(key=BACKFILL, limit=0)), "backfill-limit", "ever leaves the queue"),
-        (_limits(RANGES, TagLimit(key=BACKFILL, limit=4)), "free-slots", "leaves none for production"),
-        (_limits(TagLimit(key=BACKFILL, limit=6)), "free-slots", "Backfills may take 6 of 6 slots: that leaves none"),
+        (_limits(RANGES, TagLimit(key=BACKFILL_TAG, limit=2, value="x")), "backfill-limit", "for single backfills"),
+        (_limits(RANGES, TagLimit(key=BACKFILL_TAG, limit=0)), "backfill-limit", "ever leaves the queue"),
+        (_limits(RANGES, TagLimit(key=BACKFILL_TAG, limit=4)), "free-slots", "leaves none for production"),
+        (
+            _limits(TagLimit(key=BACKFILL_TAG, limit=6)),
+            "free-slots",
+            "Backfills may take 6 of 6 slots: that leaves none",
+        ),
     ],
 )
 def test_what_does_not_bound_every_backfill_is_an_error(settings, code, words):
@@ -75,7 +80,7 @@ def test_what_does_not_bound_every_backfill_is_an_error(settings, code, words):
 
 
 def test_a_range_without_limit_leaves_backfills_bounded_and_is_an_error_all_the_same():
-    settings = _limits(TagLimit(key=BACKFILL, limit=2))
+    settings = _limits(TagLimit(key=BACKFILL_TAG, limit=2))
     assert is_bounded(settings)
     [found] = _found(settings, "range-limit")
     assert found.level is Level.ERROR
@@ -86,12 +91,12 @@ def test_a_range_without_limit_leaves_backfills_bounded_and_is_an_error_all_the_
     [
         InstanceSettings(is_queued=True, max_concurrent_runs=10),
         _limits(),
-        _limits(TagLimit(key=BACKFILL, limit=9)),
-        _limits(TagLimit(key=BACKFILL, limit=2, per_value=True), TagLimit(key="team", limit=1)),
+        _limits(TagLimit(key=BACKFILL_TAG, limit=9)),
+        _limits(TagLimit(key=BACKFILL_TAG, limit=2, per_value=True), TagLimit(key="team", limit=1)),
         replace(GOOD, max_concurrent_runs=0),
         replace(GOOD, max_concurrent_runs=None),
         replace(GOOD, max_concurrent_runs=3),
-        replace(_limits(RANGES, TagLimit(key=BACKFILL, limit=900)), max_concurrent_runs=2000),
+        replace(_limits(RANGES, TagLimit(key=BACKFILL_TAG, limit=900)), max_concurrent_runs=2000),
     ],
 )
 def test_the_lines_that_are_given_as_a_remedy_are_a_remedy(settings):
@@ -143,19 +148,22 @@ def test_a_queue_without_end_is_bounded_but_nothing_bounds_production():
             "max_runtime_seconds is 1,000,000,000",
         ),
         (
-            replace(_limits(RANGES, TagLimit(key=BACKFILL, limit=900)), max_concurrent_runs=2000),
+            replace(_limits(RANGES, TagLimit(key=BACKFILL_TAG, limit=900)), max_concurrent_runs=2000),
             "backfill-limit",
             Level.WARNING,
             "bounds next to nothing",
         ),
         (
-            replace(_limits(RANGES, TagLimit(key=BACKFILL, limit=730)), max_concurrent_runs=None),
+            replace(_limits(RANGES, TagLimit(key=BACKFILL_TAG, limit=730)), max_concurrent_runs=None),
             "backfill-limit",
             Level.WARNING,
             "730 runs of backfills may run at once",
         ),
         (
-            replace(_limits(TagLimit(key=BACKFILL, limit=2), TagLimit(key=RANGE, limit=900)), max_concurrent_runs=2000),
+            replace(
+                _limits(TagLimit(key=BACKFILL_TAG, limit=2), TagLimit(key=RANGE_START_TAG, limit=900)),
+                max_concurrent_runs=2000,
+            ),
             "range-limit",
             Level.WARNING,
             "bounds next to nothing",
