@@ -27,11 +27,11 @@ from marigold_assets.stores.duckdb import DuckDBStore
 
 DAYS, ROWS = 730, 20_000
 LOAD_SECONDS = 2.0
-QUEUE_BOUND_SECONDS = 15.0
-"""A free slot is taken when the queue is next looked at, every second. But the daemon starts one process after another,
-and where the backfill keeps all cores busy, each takes it some seconds."""
-START_BOUND = 4.0
-"""Two runs of a backfill and the daemon leave a new process a part of the machine's two cores."""
+QUEUE_BOUND_SECONDS = 5.0
+"""A free slot is taken when the queue is next looked at, every second, or once the processes have started that were
+launched at the last look."""
+START_BOUND = 2.0
+"""Runs of a backfill leave the processor to production, but while they start themselves."""
 BLOCKED_BOUND_SECONDS = 2.0
 PAUSE, DONE = "pause", "done"
 _TABLE: Final = TableName(schema="shop", name="loaded")
