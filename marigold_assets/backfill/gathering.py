@@ -67,31 +67,6 @@ def live_instance() -> Iterator[dg.DagsterInstance | None]:
         yield instance
 
 
-def plan_backfill(
-    location: CodeLocation,
-    request: Request,
-    *,
-    instance: dg.DagsterInstance | None,
-    now: datetime,
-    options: LocationOptions | None = None,
-) -> BackfillPlan:
-    """Make the plan of a backfill.
-
-    Args:
-        location: The code location.
-        request: What is asked for.
-        instance: The live instance (see :func:`live_instance`); without one the plan rests on stated assumptions.
-        now: When it is made (aware, UTC).
-        options: What names the code location, for where the version lock is.
-
-    Raises:
-        ConfigurationError: The selection or the range names what there is not, or an asset is not set up to be stored.
-        StoreBusyError: Another process holds a database.
-    """
-    found = gather_states(location, request, instance=instance, now=now, options=options)
-    return plan_of(found, request, instance=instance, now=now)
-
-
 def plan_of(found: Gathered, request: Request, *, instance: dg.DagsterInstance | None, now: datetime) -> BackfillPlan:
     """Make the plan from what was gathered.
 

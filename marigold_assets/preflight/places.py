@@ -16,7 +16,10 @@ from marigold_assets.stores.duckdb import DuckDBStore
 
 _MOUNTS: Final = Path("/proc/self/mounts")
 _OF_A_NETWORK: Final = re.compile(
-    r"nfs\d*|cifs|smb\w*|afs|ceph|glusterfs|lustre|gpfs|beegfs|davfs|fuse\.(sshfs|glusterfs|s3fs|rclone|gcsfuse|mountpoint-s3)"
+    r"nfs\d*|cifs|smb\w*|afs|ceph|glusterfs|lustre|gpfs|beegfs|davfs"
+    r"|9p|virtiofs|vboxsf|vmhgfs|prl_fs"  # of the machine that this virtual one runs on
+    # Whatever a program provides, but for those that are known to add something to local folders.
+    r"|fuse\.(?!(?:fuse-overlayfs|mergerfs|unionfs|bindfs|encfs|gocryptfs|cryfs|ntfs-3g)$).+"
 )
 _ESCAPED: Final = re.compile(r"\\(\d{3})")
 
@@ -33,7 +36,6 @@ class Place:
             what its step sets up; ``None`` among them: of such an asset any number.
         waits_seconds: The longest ``admission_timeout_seconds`` of all that is set up.
         follows_working_directory: Whether its path is a relative one.
-        owners: The assets that work there.
     """
 
     name: str
@@ -42,7 +44,6 @@ class Place:
     writers: frozenset[int | None]
     waits_seconds: float
     follows_working_directory: bool
-    owners: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def premises_of(location: CodeLocation) -> Premises:
             continue
         if is_elsewhere and asset.partitions_def is not None:
             elsewhere.append(owner)
-        for path, works in _by_path(owner, opened).items():
+        for path, works in _by_path(opened).items():
             grouped.setdefault(path, []).append(works)
     return Premises(
         places=tuple(_place(found) for _, found in sorted(grouped.items())),
@@ -93,9 +94,8 @@ def premises_of(location: CodeLocation) -> Premises:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Works:
-    """An asset, and what its step sets up on one database."""
+    """What the step of an asset sets up on one database."""
 
-    owner: str
     managers: tuple[Manager, ...]
     connector: Connector
 
@@ -104,13 +104,13 @@ class _Works:
         return min((one.max_backfill_writers for one in self.managers if one.max_backfill_writers), default=None)
 
 
-def _by_path(owner: str, managers: Iterable[Manager]) -> Mapping[str, _Works]:
+def _by_path(managers: Iterable[Manager]) -> Mapping[str, _Works]:
     found: dict[str, _Works] = {}
     for one in managers:
         connector = DuckDBStore(one.database, config=one.connection_config).connector
         path = str(connector.lock_path)
         before = found[path].managers if path in found else ()
-        found[path] = _Works(owner=owner, managers=(*before, one), connector=connector)
+        found[path] = _Works(managers=(*before, one), connector=connector)
     return found
 
 
@@ -123,7 +123,6 @@ def _place(found: Sequence[_Works]) -> Place:
         writers=frozenset(one.writers for one in found),
         waits_seconds=max(manager.admission_timeout_seconds for one in found for manager in one.managers),
         follows_working_directory=any(one.follows_working_directory for one in connectors),
-        owners=tuple(sorted(one.owner for one in found)),
     )
 
 

@@ -45,12 +45,10 @@ class Pool:
     Attributes:
         name: Its name.
         limit: How many may be in it at once.
-        from_default: Whether nobody has set it, so that the default counts.
     """
 
     name: str
     limit: int
-    from_default: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +64,7 @@ class InstanceSettings:
         tag_limits: Limits on runs with a tag.
         in_run_queue: Whether these stand under ``run_queue``, as they did before there was ``concurrency``.
         dequeue_interval_seconds: How often the queue is looked at.
+        dequeues_in_threads: Whether it starts several runs at once, and not one after another.
         pool_default_limit: The limit of pools that nobody has set one for; ``None``: there is none.
         pool_granularity: ``run`` or ``op``.
         pools: Those that are known by now.
@@ -89,6 +88,7 @@ class InstanceSettings:
     tag_limits: tuple[TagLimit, ...] = ()
     in_run_queue: bool = False
     dequeue_interval_seconds: float = 5.0
+    dequeues_in_threads: bool = False
     pool_default_limit: int | None = None
     pool_granularity: str = "op"
     pools: tuple[Pool, ...] = ()
@@ -174,6 +174,7 @@ def _queue(instance: dg.DagsterInstance) -> Mapping[str, Any]:
         "tag_limits": limits,
         "in_run_queue": not runs and _says_limits(coordinator),
         "dequeue_interval_seconds": float(coordinator.dequeue_interval_seconds),
+        "dequeues_in_threads": bool(coordinator.dequeue_use_threads),
     }
 
 
@@ -198,10 +199,7 @@ def _pools(instance: dg.DagsterInstance) -> Mapping[str, Any]:
     return {
         "pool_default_limit": config.default_pool_limit,
         "pool_granularity": "op" if config.pool_granularity is None else str(config.pool_granularity.value),
-        "pools": tuple(
-            Pool(name=one.name, limit=one.limit, from_default=one.from_default)
-            for one in sorted(known, key=lambda one: one.name)
-        ),
+        "pools": tuple(Pool(name=one.name, limit=one.limit) for one in sorted(known, key=lambda one: one.name)),
     }
 
 

@@ -144,6 +144,14 @@ def _dequeue(settings: InstanceSettings) -> Finding:
             RESTART,
             "run_queue:\n  dequeue_interval_seconds: 5",
         )
+    if not settings.dequeues_in_threads:
+        return warning(
+            code,
+            "The queue starts one run after another, which takes seconds each: production waits for the starts of"
+            " backfills, though its own slot is free",
+            RESTART,
+            "run_queue:\n  dequeue_use_threads: true\n  dequeue_num_workers: 4",
+        )
     return ok(code, f"A free slot is taken within {seconds:g} s")
 
 

@@ -213,7 +213,7 @@ def test_nothing_is_written_beside_the_database(doctor, located, tmp_path):
 def _place(folder, **given):
     settings = {"writers": frozenset({2}), "waits_seconds": 3600.0, "follows_working_directory": False}
     path = folder / "shop.duckdb.lock"
-    return Place(name="shop", folder=folder, lock_path=path, owners=("orders",), **{**settings, **given})
+    return Place(name="shop", folder=folder, lock_path=path, **{**settings, **given})
 
 
 def _findings(*places):
@@ -223,7 +223,8 @@ def _findings(*places):
 
 @pytest.mark.parametrize(
     ("kind", "shared"),
-    [("ext4", None), ("tmpfs", None), ("nfs4", "nfs4"), ("cifs", "cifs"), ("fuse.sshfs", "fuse.sshfs"), ("xfs", None)],
+    [(one, None) for one in ("ext4", "tmpfs", "xfs", "overlay", "fuseblk", "fuse.mergerfs", "fuse.ntfs-3g")]
+    + [(one, one) for one in ("nfs4", "cifs", "9p", "virtiofs", "vboxsf", "fuse.sshfs", "fuse.encfs-over-s3")],
 )
 def test_locks_on_shared_file_systems_are_found_out(tmp_path, kind, shared):
     mounts = tmp_path / "mounts"

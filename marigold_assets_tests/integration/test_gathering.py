@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from marigold_assets import FencedPartitionIOManager, partitioned_asset
-from marigold_assets.backfill.gathering import plan_backfill
+from marigold_assets.backfill import gathering
 from marigold_assets.backfill.keyed import Keyed
 from marigold_assets.backfill.limits import limits_of
 from marigold_assets.backfill.ranges import asked_for
@@ -322,7 +322,8 @@ class TestReads:
 
 def plan_of(location, selection, first=None, last=None, *, instance=None, now=NOW, **more):
     request = Request(selection=selection, first=first, last=last, **more)
-    return plan_backfill(location, request, instance=instance, now=now)
+    found = gathering.gather_states(location, request, instance=instance, now=now)
+    return gathering.plan_of(found, request, instance=instance, now=now)
 
 
 def planned(plan):

@@ -33,6 +33,7 @@ def test_the_settings_that_the_project_ships_are_all_read(tmp_path):
     assert found.unreadable == ()
     assert (found.home, found.is_ephemeral, found.storage) == (str(tmp_path), False, "sqlite")
     assert (found.is_queued, found.max_concurrent_runs, found.dequeue_interval_seconds) == (True, 6, 1.0)
+    assert found.dequeues_in_threads
     assert found.tag_limits == (TagLimit(key=BACKFILL_TAG, limit=2), TagLimit(key=RANGE_START_TAG, limit=2))
     assert not found.in_run_queue
     assert (found.monitoring, found.start_timeout_seconds, found.cancel_timeout_seconds) == (True, 180, 180)
@@ -48,6 +49,7 @@ def test_what_dagster_assumes_where_nothing_is_set(settings_of):
     assert found.unreadable == ()
     assert (found.is_queued, found.max_concurrent_runs, found.tag_limits) == (True, 10, ())
     assert (found.retries, found.retries_failures, found.monitoring) == (False, True, False)
+    assert not found.dequeues_in_threads
     assert backfill_slots(found) == 10
 
 
@@ -90,10 +92,7 @@ def test_pools_and_how_they_are_counted(settings_of, tmp_path):
         instance.event_log_storage.initialize_concurrency_limit_to_default("other")
         found = read_settings(instance)
     assert (found.pool_default_limit, found.pool_granularity) == (2, "run")
-    assert [(one.name, one.limit, one.from_default) for one in found.pools] == [
-        ("other", 2, True),
-        ("warehouse", 3, False),
-    ]
+    assert [(one.name, one.limit) for one in found.pools] == [("other", 2), ("warehouse", 3)]
 
 
 def test_the_scheduler_that_catches_up_with_everything(settings_of):

@@ -18,6 +18,7 @@ GOOD = InstanceSettings(
     is_queued=True,
     max_concurrent_runs=6,
     tag_limits=(TagLimit(key=BACKFILL_TAG, limit=2), TagLimit(key=RANGE_START_TAG, limit=2)),
+    dequeues_in_threads=True,
     monitoring=True,
     start_timeout_seconds=180,
     cancel_timeout_seconds=180,
@@ -135,6 +136,7 @@ def test_a_queue_without_end_is_bounded_but_nothing_bounds_production():
         (replace(GOOD, max_retries=500), "retries", Level.WARNING, "500 times"),
         (replace(GOOD, dequeue_interval_seconds=7200.0), "dequeue", Level.ERROR, "is 7,200"),
         (replace(GOOD, dequeue_interval_seconds=300.0), "dequeue", Level.WARNING, "is 300"),
+        (replace(GOOD, dequeues_in_threads=False), "dequeue", Level.WARNING, "starts one run after another"),
         (
             replace(GOOD, monitoring_poll_seconds=86_400),
             "run-monitoring",
@@ -182,8 +184,8 @@ def test_what_else_is_wrong_is_found_and_told_how_to_mend(settings, code, level,
 def test_pools_leak_at_first_use_and_make_production_wait():
     leaking = replace(GOOD, pool_default_limit=1, pool_granularity="run")
     assert "first time" in _found(leaking, "pools")[0].message
-    shared = replace(GOOD, pools=(Pool(name="warehouse", limit=2, from_default=False),))
+    shared = replace(GOOD, pools=(Pool(name="warehouse", limit=2),))
     [found] = _found(shared, "pools")
     assert "production waits" in found.message
     assert "dagster instance concurrency set warehouse 3" in found.remedy
-    assert not _found(replace(GOOD, pools=(Pool(name="warehouse", limit=3, from_default=False),)), "pools")
+    assert not _found(replace(GOOD, pools=(Pool(name="warehouse", limit=3),)), "pools")
