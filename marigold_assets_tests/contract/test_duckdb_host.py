@@ -18,6 +18,7 @@ from marigold_assets.testing.strategies import slice_of, table_of
 
 CONFIG = {"custom_user_agent": "dagster"}
 OPEN = "import duckdb, sys; duckdb.connect(sys.argv[1]).execute('SELECT 1')"
+pytestmark = pytest.mark.slow
 
 
 def fill(store, value=1):

@@ -17,6 +17,7 @@ import pytest
 from marigold_assets import FencedPartitionIOManager, FencedPartitionResource
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+pytestmark = pytest.mark.slow
 D1, D2 = "2024-01-01", "2024-01-02"
 
 

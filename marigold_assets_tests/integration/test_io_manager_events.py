@@ -19,7 +19,7 @@ from marigold_assets.stores.duckdb import DuckDBStore
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 D1, D2 = "2024-01-01", "2024-01-02"
-pytestmark = pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")]
 
 
 def asset_of(make, **options):

@@ -12,6 +12,7 @@ from marigold_assets.preflight.settings import TagLimit, backfill_slots, read_se
 from marigold_assets.run_tags import BACKFILL_TAG, RANGE_START_TAG
 
 PROJECT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

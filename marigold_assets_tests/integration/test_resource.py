@@ -16,7 +16,9 @@ from marigold_assets.stores.duckdb import DuckDBStore
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 D1, D2, D3 = "2024-01-01", "2024-01-02", "2024-01-03"
 BY_DAY = {"partition_expr": "d"}
-pytestmark = [  # Dagster's words about what these assets themselves use
+pytestmark = [
+    pytest.mark.slow,
+    # Dagster's words about what these assets themselves use.
     pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`"),
 ]
 
