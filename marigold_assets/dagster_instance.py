@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 BACKFILL_DAEMON, QUEUE_DAEMON = "BACKFILL", "QUEUED_RUN_COORDINATOR"
 ALIVE_WITHIN: Final = timedelta(minutes=3)
 """How long ago a daemon that lives may last have said so: it does every 30 s, but for when it is very busy."""
+_STOPPED: Final = frozenset({"CANCELED", "FAILED"})
 _LATE_SECONDS: Final = 5.0
 """By how much a look may come late that is still to be expected now."""
 ACTIVE: Final = frozenset({"REQUESTED", "CANCELING", "FAILING"})
@@ -68,6 +69,11 @@ class Backfill:
     def is_active(self) -> bool:
         """Whether runs of it may still start or end."""
         return self.status in ACTIVE
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it was canceled or given up, so that not all of its runs were started."""
+        return self.status in _STOPPED
 
 
 # --- looking at backfills --------------------------------------------------------------------------------------------

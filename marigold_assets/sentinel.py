@@ -9,6 +9,8 @@ import dagster as dg
 
 DEFAULT_NAME: Final = "marigold_sentinel"
 MOST: Final = 64
+SENTINEL_TAG: Final = "marigold/sentinel"
+"""Has the backfill that the doctor launches, and so all of its runs."""
 DONE_TAG: Final = "marigold/sentinel_done"
 WATCHED_TAG: Final = "marigold/sentinel_watched"
 PATIENCE_SECONDS: Final = 30.0

@@ -177,6 +177,13 @@ def _of_dimensions(
         every = list(dict.fromkeys(str(split(str(key)).keys_by_dimension[one.name]) for key in keyed.keys))
         start = every.index(low[one.name]) if low else 0
         end = every.index(high[one.name]) + 1 if high else len(every)
+        if start >= end and first is not None and last is not None:
+            raise ConfigurationError(
+                f"the range from {first.key!r} to {last.key!r} ends before it begins in dimension {one.name!r}: it has"
+                " what lies between its ends in each dimension",
+                remedy=f"turn {low[one.name]!r} and {high[one.name]!r} round, or leave out an end",
+                asset=first.owner,
+            )
         between[one.name] = set(every[start:end])
     found = [(key, split(str(key)).keys_by_dimension) for key in keyed.keys]
     return [key for key, parts in found if all(str(parts[name]) in wanted for name, wanted in between.items())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Final
 
 from marigold_assets.planning import request_tag
@@ -39,11 +39,3 @@ def words_of(request: Request) -> list[str]:
     words = [word for option, value in given if value is not None for word in (option, value)]
     flags = [name for name, is_given in (("--restate", request.restate), ("--stale", request.stale)) if is_given]
     return [request.selection, *words, *flags]
-
-
-def rest_of(request: Request, first: str | None, last: str | None) -> Request:
-    """The same request for what is left of it.
-
-    Only where current partitions are computed again it matters: all others are not planned twice.
-    """
-    return replace(request, first=first, last=last) if request.restate and first is not None else request

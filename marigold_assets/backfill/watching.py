@@ -17,6 +17,7 @@ from marigold_assets.errors import ConfigurationError
 from marigold_assets.model import LedgerEntry
 from marigold_assets.planning.model import Key
 from marigold_assets.run_tags import PARENT_BACKFILL_TAG
+from marigold_assets.sentinel import SENTINEL_TAG
 
 _MOST_TOLD = 5
 _ENOUGH_TO_EXTRAPOLATE = 3
@@ -138,15 +139,29 @@ class Progress:
         return not self.queued_runs and not self.running_runs
 
     @property
+    def is_built(self) -> bool:
+        """Whether all that was launched is built."""
+        if self.total:
+            return self.done == self.total
+        # The backfill of a job, whose runs tell nothing of partitions of assets: all that is known is how they ended.
+        went_wrong = self.failed_runs or self.canceled_runs or any(one.was_stopped for one in self.backfills)
+        return self.is_over and bool(self.succeeded_runs) and not went_wrong
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was planned is launched: not only a canary of it."""
+        return self.price is None or self.price.partitions <= self.total
+
+    @property
     def is_well(self) -> bool:
-        """Whether all was built."""
-        return self.done == self.total
+        """Whether all that was planned is built."""
+        return self.is_built and self.is_whole
 
     @property
     def wall_seconds(self) -> float:
         """From the launch to the last commit if all is over or done, else to now."""
         until = self.seen_at
-        if self.is_over or self.done == self.total:
+        if self.is_over or self.is_built:
             ends = [one.ended_at for one in self.backfills if one.ended_at is not None]
             until = self.last_commit or max(ends, default=until)  # where nothing had to be built, none was committed
         return (until - self.launched_at).total_seconds()
@@ -154,7 +169,7 @@ class Progress:
     @property
     def expected_wall_seconds(self) -> float | None:
         """How long it takes altogether, as it looks now: by its price, and by the pace of what was built since."""
-        if self.is_over or (self.total and self.done == self.total):
+        if self.is_over or self.is_built:
             return self.wall_seconds
         predicted = self.price.wall.median if self.price is not None and self.is_priced_whole else None
         share = self.done / self.total if self.total else 1.0
@@ -192,7 +207,7 @@ class Progress:
 
 
 def find(instance: dg.DagsterInstance, name: str | None) -> tuple[str, tuple[Backfill, ...]]:
-    """The backfills of a launch, or one backfill, by name; the newest without one.
+    """The backfills of a launch, or one backfill, by name; without one the newest that is not the doctor's.
 
     Returns:
         The name that stands for them, and the backfills, the oldest first.
@@ -201,7 +216,7 @@ def find(instance: dg.DagsterInstance, name: str | None) -> tuple[str, tuple[Bac
         ConfigurationError: There are none.
     """
     if name is None:
-        newest = dagster_instance.backfills(instance, most=1)
+        newest = [one for one in dagster_instance.backfills(instance, most=_MOST_TOLD) if SENTINEL_TAG not in one.tags]
         if not newest:
             raise ConfigurationError(
                 "this instance has no backfill", remedy="launch one: marigold launch; or check DAGSTER_HOME"

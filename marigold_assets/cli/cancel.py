@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +14,7 @@ from marigold_assets.cli.options import location_options
 if TYPE_CHECKING:
     from marigold_assets.backfill.cancelling import Canceled
     from marigold_assets.backfill.watching import Progress
+    from marigold_assets.cli.instance import Ledgers
     from marigold_assets.location import LocationOptions
 
 EXAMPLES = """
@@ -68,7 +68,7 @@ def cancel(name: str, *, options: LocationOptions, yes: bool, dry_run: bool, tim
                     ended=0,
                     seconds=0.0,
                 )
-                click.echo(json.dumps(_as_json(nothing, before, options), indent=2))
+                click.echo(json.dumps(_as_json(nothing, before, ledgers, options), indent=2))
             return
         if not yes:
             click.confirm("Cancel it?", abort=True, err=True)
@@ -76,9 +76,9 @@ def cancel(name: str, *, options: LocationOptions, yes: bool, dry_run: bool, tim
         found = cancel_all(instance, ids, timeout_seconds=timeout)
         after = look_once(instance, ledgers, name)
     if as_json:
-        click.echo(json.dumps(_as_json(found, after, options), indent=2))
+        click.echo(json.dumps(_as_json(found, after, ledgers, options), indent=2))
     else:
-        _tell(found, after, options)
+        _tell(found, after, ledgers, options)
     if not found.is_over:
         raise click.exceptions.Exit(FOUND)
 
@@ -92,7 +92,9 @@ def _asked(progress: Progress) -> str:
     )
 
 
-def _tell(found: Canceled, after: Progress, options: LocationOptions) -> None:
+def _tell(found: Canceled, after: Progress, ledgers: Ledgers, options: LocationOptions) -> None:
+    from marigold_assets.cli.resuming import how_to_go_on
+
     if found.is_over:
         click.echo(f"Canceled after {found.seconds:.0f} s: no run of {after.name} is left, and none can start.")
     elif not found.unfinished:
@@ -108,35 +110,20 @@ def _tell(found: Canceled, after: Progress, options: LocationOptions) -> None:
     for one in after.assets:
         left = one.total - one.done
         click.echo(f"{one.owner}: {one.done:,} of {one.total:,} whole, {left:,} as they were before")
-    if after.done < after.total:
-        click.echo(f"To go on: {resume_command(after, options)}")
+    if not after.is_whole and after.price is not None:
+        click.echo(f"Of {after.price.partitions:,} partitions planned, {after.total:,} were launched.")
+    if (said := how_to_go_on(after, ledgers, options)) is not None:
+        click.echo(said)
 
 
-def _as_json(found: Canceled, after: Progress, options: LocationOptions) -> dict[str, object]:
+def _as_json(found: Canceled, after: Progress, ledgers: Ledgers, options: LocationOptions) -> dict[str, object]:
     from marigold_assets.cli import progress_report
+    from marigold_assets.cli.resuming import resume_command
 
     return {
         "is_over": found.is_over,
         "seconds": round(found.seconds, 1),
         "unfinished_runs": list(found.unfinished),
-        "resume": resume_command(after, options),
+        "resume": None if after.is_well else resume_command(after, ledgers, options),
         "status": progress_report.as_json(after),
     }
-
-
-def resume_command(progress: Progress, options: LocationOptions) -> str:
-    """The command that launches what is left: the same again, which leaves alone what is built and current."""
-    from marigold_assets.backfill.request import request_of_tags, rest_of, words_of
-    from marigold_assets.backfill.wishing import wish_of_tags
-    from marigold_assets.backfill.wishing import words_of as words_of_wish
-    from marigold_assets.planning.model import Request
-
-    asked = request_of_tags(progress.backfills[0].tags)
-    left = progress.assets[0].left if len(progress.assets) == 1 else ()
-    first, last = (left[0], left[-1]) if left else (None, None)
-    if asked is None:  # launched by something else
-        selection = " or ".join(f'key:"{one.owner}"' for one in progress.assets)
-        asked = Request(selection=selection, first=first, last=last)
-    asked = rest_of(asked, first, last)
-    wished = words_of_wish(wish_of_tags(progress.backfills[0].tags))
-    return shlex.join(["marigold", "launch", *options.arguments(), *words_of(asked), *wished])

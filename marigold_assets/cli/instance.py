@@ -11,6 +11,7 @@ from marigold_assets.errors import ConfigurationError, MarigoldError, StoreBusyE
 if TYPE_CHECKING:
     import dagster as dg
 
+    from marigold_assets.backfill.keyed import Keyed
     from marigold_assets.location import CodeLocation, LocationOptions
     from marigold_assets.model import LedgerEntry
     from marigold_assets.planning.model import Key
@@ -88,6 +89,13 @@ class Ledgers:
             asset = None if self._location is None else self._location.assets.get(owner)
             self._keys[owner] = () if asset is None else asset.partition_keys(self._instance)
         return self._keys[owner]
+
+    def partitions(self, owner: str) -> Keyed | None:
+        """The partitions of an asset with what they mean; ``None`` where it is not known."""
+        from marigold_assets.backfill.keyed import Keyed
+
+        asset = None if self._location is None else self._location.assets.get(owner)
+        return None if asset is None else Keyed(asset.partitions_def, self.keys(owner))
 
     def between(self, owner: str, first: str, last: str) -> Sequence[Key] | None:
         """The partitions of a range as Dagster takes it; ``None`` where it has none such, or the asset is not known.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from marigold_assets.planning.submitting import Submission
 
 _MOST_PARTITIONS = 10_000
-_NOW_WHAT = "look: marigold status {0} --watch; stop it: marigold cancel {0}"
+_NOW_WHAT = "Look: marigold status {0} --watch; stop it: marigold cancel {0}"
 
 EXAMPLES = """
 \b
@@ -148,7 +148,6 @@ class _Launch:
         from marigold_assets.backfill.launching import Launching, new_launch
         from marigold_assets.backfill.replanning import Planner
         from marigold_assets.cli.instance import Ledgers, live_instance
-        from marigold_assets.cli.status import watched
         from marigold_assets.location import load
         from marigold_assets.planning.submitting import submissions
 
@@ -183,8 +182,20 @@ class _Launch:
             ledgers = Ledgers(self._options, instance, location=location)
             backfills = self._submit(launching, parts, ledgers, again)
             self._launched(launching, backfills)
-            if self._watch and not watched(instance, ledgers, launching.launch).is_well:
-                raise click.exceptions.Exit(FOUND)
+            if self._watch:
+                self._watch_it(launching, ledgers)
+
+    def _watch_it(self, launching: Launching, ledgers: Ledgers) -> None:
+        from marigold_assets.cli.resuming import how_to_go_on
+        from marigold_assets.cli.status import watched
+
+        name = launching.launch
+        with _named_when_interrupted(f"\nLaunch {name} goes on. {_NOW_WHAT.format(name)}"):
+            progress = watched(launching.instance, ledgers, name)
+        if not progress.is_well:
+            if (said := how_to_go_on(progress, ledgers, self._options)) is not None:
+                click.echo(said, err=True)
+            raise click.exceptions.Exit(FOUND)
 
     def _show(self, plan: BackfillPlan, orders: Mapping[str, Sequence[str | None]]) -> None:
         if self._as_json:
@@ -242,7 +253,7 @@ class _Launch:
         progress = watched(launching.instance, ledgers, launching.launch)
         wrong = [f"run {one.run_id}, {one.what}: {one.message}" for one in progress.troubles]
         wrong += [f"check {one}" for one in failed_checks(launching.instance, canary)]
-        if not progress.is_well and not wrong:
+        if not progress.is_built and not wrong:
             wrong = [f"{progress.total - progress.done} of its partitions were not built"]
         if wrong:
             told = "\n".join(f"  {one}" for one in wrong)
@@ -267,7 +278,7 @@ class _Launch:
         }
         ids = ", ".join(backfills[:4]) + (" ..." if len(backfills) > 4 else "")
         many = f"{len(backfills)} backfills" if len(backfills) > 1 else "backfill"
-        self._say(found, f"Launched {name} ({many} {ids}): {price}.\nNow {_NOW_WHAT.format(name)}")
+        self._say(found, f"Launched {name} ({many} {ids}): {price}.\n{_NOW_WHAT.format(name)}")
 
     def _say(self, found: Mapping[str, Any], text: str) -> None:
         click.echo(json.dumps(found, indent=2) if self._as_json else text)

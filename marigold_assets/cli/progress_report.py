@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,7 +58,8 @@ def as_json(progress: Progress) -> dict[str, Any]:
                 "left_unchanged": one.stood,
                 "built_by_others": one.elsewhere,
                 "running": one.running,
-                "queued": one.queued,
+                "queued": 0 if progress.is_over else one.queued,
+                "not_started": one.queued if progress.is_over else 0,
                 "failed": one.failed,
                 "canceled": one.canceled,
                 "from_ledger": one.is_exact,
@@ -109,8 +111,9 @@ def _rounded(seconds: float | None) -> float | None:
 
 def page(progress: Progress, to: Console, note: str | None = None) -> RenderableType:
     """The report as something to print, or to print again and again in its place."""
-    parts: list[RenderableType] = [*_head(progress), _table(progress, to), *_runs(progress), *_time(progress)]
-    parts += _troubles(progress)
+    parts: list[RenderableType] = [*_head(progress)]
+    parts += [_table(progress, to)] if progress.assets else []
+    parts += [*_runs(progress), *_time(progress), *_troubles(progress)]
     if note is not None:
         parts.append(_line(f"Note: {note}."))
     if not progress.is_over and not progress.is_well:
@@ -125,8 +128,8 @@ def _line(text: str, style: str = "") -> Text:
 def _head(progress: Progress) -> Iterator[Text]:
     for one in progress.backfills[:1]:
         yield _line(plain(one.title or f"backfill {one.backfill_id}"), "bold")
-    states = dict.fromkeys(one.status for one in progress.backfills)
-    said = ", ".join(_STATES.get(one, one) for one in states)
+    states = Counter(_STATES.get(one.status, one.status) for one in progress.backfills)
+    said = ", ".join(f"{number} {state}" if len(states) > 1 else state for state, number in states.items())
     of = (
         ""
         if len(progress.backfills) == 1 and progress.backfills[0].backfill_id == progress.name
@@ -196,7 +199,7 @@ def _time(progress: Progress) -> Iterator[Text]:
     if price is not None:
         yield _line(f"Price: {price}")
     compared = "" if drift is None else f", {_percent(drift)} its price"
-    if progress.is_over or progress.done == progress.total:
+    if progress.is_over or progress.is_built:
         took = f"Took: {spoken(progress.wall_seconds)}{compared}"
         busy = progress.busy_seconds
         run_time = "nobody knows its run time" if busy is None else f"{spoken(busy)} of run time"

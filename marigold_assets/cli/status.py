@@ -25,7 +25,7 @@ _SHARE_OF_TIME = 5  # at most a fifth of the time is spent looking
 EXAMPLES = """
 \b
 Examples:
-  marigold status                     the newest launch
+  marigold status                     the newest backfill
   marigold status --watch             the same, until it is over
   marigold status kdhqzbnm --json     one by name, for programs
 """
@@ -41,9 +41,10 @@ def status(name: str | None, *, options: LocationOptions, watch: bool, exit_code
     """How far a backfill has come: partitions and runs, failures, how long it still takes, and how that was predicted.
 
     What was built is read from the ledger, so that it is exact at any moment; of assets without one the daemon tells.
-    Without a name it is about the newest backfill of the instance.
+    Without a name it is about the newest backfill of the instance, whoever has launched it, but for the doctor.
     """
     from marigold_assets.cli.instance import Ledgers, live_instance
+    from marigold_assets.cli.resuming import how_to_go_on
 
     with live_instance() as instance:
         ledgers = Ledgers(options, instance)
@@ -54,6 +55,8 @@ def status(name: str | None, *, options: LocationOptions, watch: bool, exit_code
             click.echo(json.dumps(progress_report.as_json(progress), indent=2))
         elif not watch:
             show(progress, ledgers)
+        if not as_json and progress.is_over and (said := how_to_go_on(progress, ledgers, options)) is not None:
+            click.echo(said, err=watch)
     if exit_code and progress.is_over and not progress.is_well:
         raise click.exceptions.Exit(FOUND)
 

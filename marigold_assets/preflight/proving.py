@@ -15,7 +15,7 @@ from marigold_assets.dagster_instance import Api
 from marigold_assets.errors import ConfigurationError, StoreBusyError
 from marigold_assets.preflight.settings import InstanceSettings, backfill_slots
 from marigold_assets.run_tags import BACKFILL_TAG
-from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG, MOST, PATIENCE_SECONDS, WATCHED_TAG
+from marigold_assets.sentinel import DEFAULT_NAME, DONE_TAG, MOST, PATIENCE_SECONDS, SENTINEL_TAG, WATCHED_TAG
 
 _TAKES_A_SLOT: Final = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 _ENDED: Final = frozenset({dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED})
@@ -250,6 +250,7 @@ class _Watch:
                 },
                 "partitionNames": [f"{number:02d}" for number in range(1, self._count + 1)],
                 "title": dagster_instance.title_of("marigold doctor: sentinels that do nothing"),
+                "tags": [{"key": SENTINEL_TAG, "value": "yes"}],
                 "description": f"Proves that at most {self.limit} runs of backfills run at once.",
             }
         )

@@ -133,7 +133,7 @@ def test_a_canceled_launch_leaves_whole_days_starts_nothing_more_and_the_same_la
     assert set(shop.keys("single")) == built
     [left] = canceled["status"]["assets"]
     assert (left["done"], left["running"]) == (len(built), 0)
-    assert left["done"] + left["queued"] + left["canceled"] + left["failed"] == 8
+    assert left["done"] + left["not_started"] + left["canceled"] + left["failed"] == 8
     assert shop.marigold("cancel", name, "--yes", code=2).stderr.count("is over already") == 1
 
     # What was planned is not what there is to do any more.

@@ -589,5 +589,3 @@ def test_a_request_is_words_of_a_command():
     assert " ".join(request.words_of(asked)) == words
     assert request.request_of_tags({}) is None
     assert request.request_of_tags({request.REQUEST_TAG: '{"order": "sideways"}'}) is None
-    assert request.rest_of(asked, "k", "l").first == "k"
-    assert request.rest_of(Request(selection="a", first="x"), "k", "l").first == "x"
