@@ -15,6 +15,7 @@ from marigold_assets import dagster_internals
 from marigold_assets.attempt import FENCED_OUT_BY_TAG, NOBODY, owner_of
 from marigold_assets.backfill.past_runs import left_queue
 from marigold_assets.budget import is_of_launch
+from marigold_assets.model import LedgerEntry
 from marigold_assets.planning.model import Key
 from marigold_assets.run_tags import (
     BACKFILL_TAG,
@@ -87,13 +88,23 @@ class LaunchRuns:
     ) -> Mapping[str, set[Key]]:
         """The partitions of the runs that have one of these statuses, by asset."""
         found: dict[str, set[Key]] = {}
+        for _, made in self._made_by(self.some(*statuses), keys, between):
+            for owner, theirs in made.items():
+                found.setdefault(owner, set()).update(theirs)
+        return found
+
+    def _made_by(
+        self, runs: Iterable[dg.DagsterRun], keys: Keys, between: Between | None
+    ) -> Iterator[tuple[dg.DagsterRun, Mapping[str, Sequence[Key]]]]:
+        """Each run with the partitions that it is about, by asset."""
         orders: dict[str, Mapping[Key, int]] = {}
-        for run in self.some(*statuses):
+        for run in runs:
+            made: dict[str, Sequence[Key]] = {}
             for owner in map(owner_of, self._assets_of(run)):
                 if owner not in orders:
                     orders[owner] = {key: place for place, key in enumerate(keys(owner))}
-                found.setdefault(owner, set()).update(_keys_of(run, owner, keys(owner), orders[owner], between))
-        return found
+                made[owner] = _keys_of(run, owner, keys(owner), orders[owner], between)
+            yield run, made
 
     def _assets_of(self, run: dg.DagsterRun) -> Iterable[dg.AssetKey]:
         """The assets of a run; that of a whole job does not say which."""
@@ -102,6 +113,29 @@ class LaunchRuns:
     def failed_for_good(self) -> list[dg.DagsterRun]:
         """Those that failed, and that Dagster does not try again."""
         return [one for one in self.some(*_FAILED) if one.tags.get(WILL_RETRY_TAG) != "true"]
+
+    def failed_when_done(
+        self, heads: Mapping[str, Mapping[Key, LedgerEntry] | None], keys: Keys, between: Between | None = None
+    ) -> list[dg.DagsterRun]:
+        """Those that failed for good though nothing of theirs is left to build, as by a check that blocks.
+
+        Where others have built something of it since, that has mended it, as far as a ledger tells.
+
+        Args:
+            heads: By asset, the newest entries of its partitions; ``None`` where there is no ledger.
+            keys: The order of partitions.
+            between: As for :meth:`places`.
+        """
+
+        def is_own(run: dg.DagsterRun, owner: str, key: Key) -> bool:
+            entries = heads.get(owner)
+            return entries is None or (key in entries and entries[key].run_id == run.run_id)
+
+        return [
+            run
+            for run, made in self._made_by(self.failed_for_good(), keys, between)
+            if all(is_own(run, owner, key) for owner, theirs in made.items() for key in theirs)
+        ]
 
     def busy_seconds(self, since: datetime, built_by: Set[str] = frozenset()) -> float | None:
         """How long they were in their slots together, once all have ended: from when they left the queue.
@@ -138,6 +172,16 @@ class LaunchRuns:
                 fenced_out_by=None if fenced in {None, NOBODY} else fenced,
             )
 
+    def failed_checks(self) -> Iterator[str]:
+        """The asset checks that have failed in them, other than as a warning, in words."""
+        for run in self.some():
+            for entry in self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+                event = entry.dagster_event
+                result = None if event is None else event.asset_check_evaluation_data
+                if result is not None and not result.passed and result.severity is dg.AssetCheckSeverity.ERROR:
+                    where = result.partition or _shown_keys(run)
+                    yield f"{result.check_name} of {owner_of(result.asset_key)} [{where}], run {run.run_id}"
+
     def _message(self, run_id: str) -> str:
         """The first line of what a run says of its failure: of an error its innermost cause, where that is known."""
         for entry in self._instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
@@ -156,20 +200,6 @@ class LaunchRuns:
                 return _innermost(failure.error)
             return _first_line(entry.message if event is None else event.message or "")
         return "nothing was recorded"
-
-
-def failed_checks(instance: dg.DagsterInstance, backfills: Sequence[str]) -> list[str]:
-    """The asset checks that have failed, other than as a warning, in runs of some backfills, in words."""
-    found = []
-    runs = LaunchRuns(instance, backfills)
-    for run in runs.some():
-        for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
-            event = entry.dagster_event
-            result = None if event is None else event.asset_check_evaluation_data
-            if result is not None and not result.passed and result.severity is dg.AssetCheckSeverity.ERROR:
-                where = result.partition or _shown_keys(run)
-                found.append(f"{result.check_name} of {owner_of(result.asset_key)} [{where}], run {run.run_id}")
-    return found
 
 
 def _keys_of(

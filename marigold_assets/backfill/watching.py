@@ -87,6 +87,8 @@ class Progress:
         busy_seconds: How long runs were in their slots together; ``None`` until all have ended, and where some were
             deleted or there are too many to look at.
         troubles: Some of those that failed, the newest first.
+        failed_when_done: Of these how many had built all of theirs, and failed by something else, such as a check.
+        failed_checks: Asset checks that have failed, other than as a warning, in words; only when all is over.
         price: What was predicted.
         last_commit: When the last partition so far was committed (aware, UTC).
         first_commit: The same of the first.
@@ -103,6 +105,8 @@ class Progress:
     canceled_runs: int
     busy_seconds: float | None
     troubles: tuple[Trouble, ...]
+    failed_when_done: int
+    failed_checks: tuple[str, ...]
     price: Price | None
     first_commit: datetime | None
     last_commit: datetime | None
@@ -154,8 +158,8 @@ class Progress:
 
     @property
     def is_well(self) -> bool:
-        """Whether all that was planned is built."""
-        return self.is_built and self.is_whole
+        """Whether all that was planned is built, and nothing is wrong with it by its checks or the end of its runs."""
+        return self.is_built and self.is_whole and not self.failed_when_done and not self.failed_checks
 
     @property
     def wall_seconds(self) -> float:
@@ -195,7 +199,7 @@ class Progress:
         expected = self.expected_wall_seconds
         if self.price is None or expected is None or self.price.wall.median <= 0 or not self.is_priced_whole:
             return None
-        if self.is_over and not self.is_well:  # what was not done took no time
+        if self.is_over and not self.is_built:  # what was not done took no time
             return None
         return expected / self.price.wall.median - 1
 
@@ -275,8 +279,9 @@ def look(
     )
     own_runs = {one.run_id for one in runs.late}
     assets, commits, built_by = [], [], set()
+    found_heads: dict[str, Mapping[Key, LedgerEntry] | None] = {}
     for owner, targets in wanted.items():
-        entries = heads(owner, list(targets))
+        entries = found_heads[owner] = heads(owner, list(targets))
         if entries is None:
             told = {key for one in backfills for key in one.built.get(owner, ())}
             assets.append(_progress(owner, targets, done=told, places=places, order=keys(owner), is_exact=False))
@@ -293,17 +298,22 @@ def look(
         assets.append(
             replace(found, built=len(own) - confirmed, confirmed=confirmed, elsewhere=elsewhere, stood=len(stood))
         )
+    queued = runs.count(dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED)
+    running = runs.count(*_RUNNING)
+    is_over = not queued and not running and not any(one.is_active for one in backfills)
     return Progress(
         name=name,
         backfills=tuple(backfills),
         assets=tuple(assets),
-        queued_runs=runs.count(dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED),
-        running_runs=runs.count(*_RUNNING),
+        queued_runs=queued,
+        running_runs=running,
         succeeded_runs=runs.count(*_SUCCEEDED),
         failed_runs=len(runs.failed_for_good()),
         canceled_runs=runs.count(*_CANCELED),
         busy_seconds=_busy_seconds(runs, backfills, built_by),
         troubles=tuple(runs.troubles()),
+        failed_when_done=len(runs.failed_when_done(found_heads, keys, between)) if found_heads else 0,
+        failed_checks=tuple(runs.failed_checks()) if is_over else (),
         price=Price.of_tags(backfills[0].tags),
         first_commit=min(commits, default=None),
         last_commit=max(commits, default=None),

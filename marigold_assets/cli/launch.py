@@ -77,7 +77,9 @@ Examples:
 @click.option("--title", metavar="TEXT", help="What people read of it in the user interface.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="A tag of its runs; may be repeated.")
 @click.option(
-    "--watch", is_flag=True, help="Show how far it is until it is over; exit with 1 if not all is built then."
+    "--watch",
+    is_flag=True,
+    help="Show how far it is until it is over; exit with 1 if not all is built then, or a check has failed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def launch(
@@ -234,7 +236,7 @@ class _Launch:
             f"\nOnly the canary is launched, and it goes on. See what comes of it: marigold status {name}; then"
             f" launch the rest: {self._same_again(launching)}"
         ):
-            self._await_canary(launching, canary, ledgers)
+            self._await_canary(launching, ledgers)
             again.refuse_gone(launching.plan, parts[1:])
             refusing.refuse_others(launching.instance, launching.plan)
             return canary + launching.submit(parts[1:])
@@ -245,14 +247,13 @@ class _Launch:
         asked = [*request.words_of(launching.plan.request), *wishing.words_of(self._wish)]
         return shlex.join(["marigold", "launch", *self._options.arguments(), *asked])
 
-    def _await_canary(self, launching: Launching, canary: Sequence[str], ledgers: Ledgers) -> None:
+    def _await_canary(self, launching: Launching, ledgers: Ledgers) -> None:
         """Wait until the canary has ended, and stop here if it is not well."""
-        from marigold_assets.backfill.launch_runs import failed_checks
         from marigold_assets.cli.status import watched
 
         progress = watched(launching.instance, ledgers, launching.launch)
         wrong = [f"run {one.run_id}, {one.what}: {one.message}" for one in progress.troubles]
-        wrong += [f"check {one}" for one in failed_checks(launching.instance, canary)]
+        wrong += [f"check {one}" for one in progress.failed_checks]
         if not progress.is_built and not wrong:
             wrong = [f"{progress.total - progress.done} of its partitions were not built"]
         if wrong:

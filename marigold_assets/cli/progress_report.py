@@ -16,6 +16,7 @@ from marigold_assets.backfill.watching import AssetProgress, Progress, budget_of
 from marigold_assets.cli.columns import counted, moment, plain
 
 _BAR_WIDTH = 24
+_MOST_CHECKS = 10
 _STATES = {
     "REQUESTED": "under way",
     "CANCELING": "being canceled",
@@ -83,6 +84,7 @@ def as_json(progress: Progress) -> dict[str, Any]:
             }
             for one in progress.troubles
         ],
+        "failed_checks": list(progress.failed_checks),
         "predicted": None if price is None else of_price(price),
         "actual": {
             "wall_seconds": round(progress.wall_seconds, 1),
@@ -224,6 +226,10 @@ def _troubles(progress: Progress) -> Iterator[Text]:
     for one in others:
         yield _line(f"Failed: run {one.run_id}, {plain(one.what)}", "red")
         yield _line(f"  {plain(one.message)}")
+    for check in progress.failed_checks[:_MOST_CHECKS]:
+        yield _line(f"Check failed: {plain(check)}", "red")
+    if len(progress.failed_checks) > _MOST_CHECKS:
+        yield _line(f"... and {counted(len(progress.failed_checks) - _MOST_CHECKS, 'failed check')} more")
     more = progress.failed_runs - len(progress.troubles)
     if more > 0:
         yield _line(f"... and {counted(more, 'failed run')} more")

@@ -27,7 +27,7 @@ def resume_command(progress: Progress, ledgers: Ledgers, options: LocationOption
 
 def how_to_go_on(progress: Progress, ledgers: Ledgers, options: LocationOptions) -> str | None:
     """The same in words; ``None`` where nothing is left, or nobody knows what."""
-    if progress.is_well or not progress.total:
+    if (progress.is_built and progress.is_whole) or not progress.total:
         return None
     command = resume_command(progress, ledgers, options)
     if command is None:

@@ -35,7 +35,7 @@ Examples:
 @click.argument("name", required=False, metavar="[LAUNCH_OR_BACKFILL]")
 @location_options
 @click.option("--watch", is_flag=True, help="Show it until it is over; Ctrl-C stops looking, and nothing else.")
-@click.option("--exit-code", is_flag=True, help="Exit with 1 if it is over and not everything was built.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if it is over and not all is built, or a check failed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str | None, *, options: LocationOptions, watch: bool, exit_code: bool, as_json: bool) -> None:
     """How far a backfill has come: partitions and runs, failures, how long it still takes, and how that was predicted.

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from dagster._core.execution.backfill import BulkActionStatus
 
+from marigold_assets import dagster_instance
 from marigold_assets.cli.interrupting import Rests, interrupted_when_ended
 from marigold_assets.cli.main import main
 from marigold_assets.dagster_instance import Api
@@ -180,6 +181,49 @@ def test_of_two_launches_that_did_not_see_each_other_the_later_one_is_refused_an
     assert (said["is_over"], said["status"]["launch"], said["unfinished_runs"]) == (False, "theother", [])
     assert said["resume"].endswith("--max-failures 3 --skip-blocked --without-daemon --tag team=till")
     end(shop, other)
+
+
+def test_how_to_go_on_with_what_something_else_has_launched_and_the_doctors_own_is_not_the_newest(shop, marigold):
+    selector = {"assetKey": {"path": ["shop", "raw_orders"]}}
+    ranges = {"ranges": [{"start": day(2), "end": day(4)}, {"start": day(6), "end": day(6)}]}
+    path = str(shop.folder / f"shop_{shop.folder.name}.py")
+    with (
+        dg.DagsterInstance.from_config(str(shop.home)) as instance,
+        dagster_instance.api(instance, python_file=path) as api,
+    ):
+        whole = api.launch_backfill(
+            {"partitionsByAssets": [selector | {"partitions": {"ranges": ranges["ranges"][:1]}}]}
+        )
+        torn = api.launch_backfill({"partitionsByAssets": [selector | {"partitions": ranges}]})
+        doctors = api.launch_backfill(
+            {
+                "partitionsByAssets": [selector | {"partitions": ranges}],
+                "tags": [{"key": "marigold/sentinel", "value": "yes"}],
+            }
+        )
+    said = json.loads(marigold("cancel", whole, "--dry-run", "--json"))
+    assert said["resume"].endswith(f"shop/raw_orders --from {day(2)} --to {day(4)} --restate")
+    assert json.loads(marigold("cancel", torn, "--dry-run", "--json"))["resume"] is None
+    assert json.loads(marigold("status", "--json"))["launch"] == torn
+    made = {one.backfill_id: one for one in backfills(shop)}
+    for one in (whole, torn, doctors):
+        end(shop, made[one])
+    assert "To go on, launch it again where it was launched" in marigold("status", torn)
+    assert "--restate" in marigold("status", whole)
+
+
+def test_who_interrupts_watching_is_told_that_the_launch_goes_on(shop, marigold, monkeypatch):
+    before = {one.backfill_id for one in backfills(shop)}
+    monkeypatch.setattr(Rests, "rest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    path = str(shop.folder / f"shop_{shop.folder.name}.py")
+    arguments = ["launch", "-f", path, *RAW, "--yes", "--without-daemon", "--watch"]
+    ran = CliRunner(env={"DAGSTER_HOME": str(shop.home)}).invoke(main, arguments)
+    [made] = [one for one in backfills(shop) if one.backfill_id not in before]
+    name = made.tags["marigold/launch"]
+    assert ran.exit_code == 130
+    assert f"Launch {name} goes on. Look: marigold status {name} --watch; stop it: marigold cancel" in ran.stderr
+    assert made.status is BulkActionStatus.REQUESTED
+    end(shop, made)
 
 
 def end(shop, backfill):

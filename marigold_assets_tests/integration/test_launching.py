@@ -117,7 +117,7 @@ class Shop:
     """One asset, whose days fail when a test says so, and a backfill of it that is on record."""
 
     def __init__(self, instance, folder):
-        self.instance, self.failing, self.called, self.wrong = instance, set(), [], set()
+        self.instance, self.failing, self.called, self.wrong, self.barred = instance, set(), [], set(), set()
         self.database = str(folder / "shop.duckdb")
 
         @partitioned_asset(partitions_def=DAYS, partition_expr="day", code_version="1", key_prefix="shop")
@@ -131,7 +131,11 @@ class Shop:
         def is_right(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
             return dg.AssetCheckResult(passed=context.run.tags["dagster/partition"] not in self.wrong)
 
-        self.orders, self.is_right = orders, is_right
+        @dg.asset_check(asset=orders, blocking=True)
+        def may_pass(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+            return dg.AssetCheckResult(passed=context.run.tags["dagster/partition"] not in self.barred)
+
+        self.orders, self.checks = orders, [is_right, may_pass]
 
     def record(self, backfill_id, keys, status=BulkActionStatus.REQUESTED, **tags):
         graph = dg.Definitions(assets=[self.orders]).get_repository_def().asset_graph
@@ -152,11 +156,14 @@ class Shop:
             )
         )
 
+    def end(self, backfill_id, status=BulkActionStatus.COMPLETED_SUCCESS):
+        self.instance.update_backfill(self.instance.get_backfill(backfill_id).with_status(status))
+
     def run(self, key, backfill_id="first", **tags):
         tags = {LAUNCH_TAG: LAUNCH, "dagster/backfill": backfill_id, **tags}
         manager = FencedPartitionIOManager(database=self.database, schema="shop")
         return dg.materialize(
-            [self.orders, self.is_right],
+            [self.orders, *self.checks],
             partition_key=key,
             instance=self.instance,
             resources={"io_manager": manager},
@@ -224,8 +231,34 @@ def test_a_failed_check_is_told_and_a_passed_one_is_not(shop):
     shop.wrong = {KEYS[1]}
     first, second = shop.run(KEYS[0]), shop.run(KEYS[1])
     assert first.success
-    [told] = launch_runs.failed_checks(shop.instance, ["first"])
+    assert shop.look().failed_checks == ()  # it is not over
+    shop.end("first")
+    found = shop.look()
+    [told] = found.failed_checks
+    assert (found.is_built, found.is_well) == (True, False)
     assert told == f"is_right of shop/orders [{KEYS[1]}], run {second.run_id}"
+
+
+@pytest.mark.slow
+def test_a_run_that_a_check_has_failed_when_all_was_built_is_not_well_until_others_have_built_it_again(shop):
+    shop.record("first", KEYS[:2], **{PRICE_TAG: "{}"})
+    shop.barred = {KEYS[1]}
+    assert shop.run(KEYS[0]).success
+    assert not shop.run(KEYS[1]).success
+    shop.end("first", BulkActionStatus.COMPLETED_FAILED)
+    found = shop.look()
+    assert (found.done, found.failed_when_done, found.is_built, found.is_well) == (2, 1, True, False)
+    assert [one.split(",")[0] for one in found.failed_checks] == [f"may_pass of shop/orders [{KEYS[1]}]"]
+    # A run that failed amid its partitions is mended by whoever builds the rest.
+    shop.failing = {KEYS[2]}
+    shop.record("second", [KEYS[2]], **{LAUNCH_TAG: "another", PRICE_TAG: "{}"})
+    assert not shop.run(KEYS[2], backfill_id="second").success
+    shop.end("second", BulkActionStatus.COMPLETED_FAILED)
+    assert not shop.look("another").is_well
+    shop.failing = set()
+    assert shop.run(KEYS[2], backfill_id="third").success
+    found = shop.look("another")
+    assert (found.failed_runs, found.failed_when_done, found.is_well) == (1, 0, True)
 
 
 @pytest.mark.slow
@@ -332,6 +365,8 @@ def progress(**given):
         canceled_runs=0,
         busy_seconds=0.0,
         troubles=(),
+        failed_when_done=0,
+        failed_checks=(),
         price=given.get("price", PRICE),
         first_commit=at(given.get("first")),
         last_commit=at(given.get("last")),

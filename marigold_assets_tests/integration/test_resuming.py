@@ -73,6 +73,8 @@ def progress(left, *, asked=None, planned=None, total=None, **more):
         assets=tuple(assets),
         busy_seconds=None,
         troubles=(),
+        failed_when_done=0,
+        failed_checks=(),
         price=Price.of_tags(tags),
         first_commit=None,
         last_commit=None,
