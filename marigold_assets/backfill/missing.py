@@ -64,8 +64,8 @@ class MissingReport:
     Attributes:
         assets: The assets that were looked at.
         not_looked_at: The others, with the reason.
-        unavailable: Those of the others that should have been looked at: their database or their settings are not
-            there, or their code location does not load.
+        unavailable: Those of the others that should have been looked at: their database cannot be read, their settings
+            are not complete, or their code location does not load.
         by: Intervals that had ended by then were looked at (aware, UTC).
     """
 
@@ -254,9 +254,19 @@ def _missing(
     from_start: bool,
     instance: dg.DagsterInstance | None,
 ) -> Missing:
-    asset.refuse_missing_database()
     expected = expected_by(asset.spec.partitions_def, by, instance)  # type: ignore[arg-type]  # it has partitions
     if expected is None:
         raise AssertionError  # it was told apart above
     found = look_for_gaps(asset.store, asset.table, expected, from_start=from_start)
+    if found.note is None and (note := _no_database(asset)) is not None:
+        found = replace(found, note=note)
     return Missing(asset=asset, expected=expected, found=found, reads=reads)
+
+
+def _no_database(asset: LocatedAsset) -> str | None:
+    """What there is to say where there is no database: in a new project, or where the path is not the right one."""
+    connector = asset.store.connector
+    if connector.exists():
+        return None
+    where = ", which is a relative path in the settings" if connector.follows_working_directory else ""
+    return f"the database {connector.secrets.database}{where} does not exist, so all of it counts as missing"

@@ -85,10 +85,11 @@ def refuse_instance(instance: dg.DagsterInstance, wish: Wish) -> None:
         raise no_home()
     wrong = findings.unbounded(instance)
     if wrong and wish.unbounded is None:
-        lines = "\n".join(one.lines for one in wrong if one.lines)
+        lines = "\n".join(dict.fromkeys(one.lines for one in wrong if one.lines))  # several may want the same
         raise ConfigurationError(
             f"the instance does not bound backfills: {wrong[0].message}",
-            remedy=f"{wrong[0].remedy or 'see marigold doctor'}; or say why it may do without: --unbounded REASON",
+            remedy=f"{wrong[0].remedy} ('marigold doctor' tells when all is well); or say why it may do without:"
+            " --unbounded REASON",
             detail=lines or None,
         )
     if not wish.without_daemon:

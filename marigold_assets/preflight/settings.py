@@ -64,7 +64,8 @@ class InstanceSettings:
         tag_limits: Limits on runs with a tag.
         in_run_queue: Whether these stand under ``run_queue``, as they did before there was ``concurrency``.
         dequeue_interval_seconds: How often the queue is looked at.
-        dequeues_in_threads: Whether it starts several runs at once, and not one after another.
+        dequeues_in_threads: Whether it starts runs in threads, and not one after another.
+        dequeue_threads: In so many; ``None``: in as many as Python finds right, which are several.
         pool_default_limit: The limit of pools that nobody has set one for; ``None``: there is none.
         pool_granularity: ``run`` or ``op``.
         pools: Those that are known by now.
@@ -89,6 +90,7 @@ class InstanceSettings:
     in_run_queue: bool = False
     dequeue_interval_seconds: float = 5.0
     dequeues_in_threads: bool = False
+    dequeue_threads: int | None = None
     pool_default_limit: int | None = None
     pool_granularity: str = "op"
     pools: tuple[Pool, ...] = ()
@@ -167,6 +169,7 @@ def _queue(instance: dg.DagsterInstance) -> Mapping[str, Any]:
     runs: Mapping[str, Any] = instance.get_settings("concurrency").get("runs") or {}
     most = int(queue.max_concurrent_runs)
     coordinator: Any = instance.run_coordinator
+    threads = coordinator.dequeue_num_workers
     limits = tuple(_tag_limit(one) for one in queue.tag_concurrency_limits or ())
     return {
         "is_queued": True,
@@ -175,6 +178,7 @@ def _queue(instance: dg.DagsterInstance) -> Mapping[str, Any]:
         "in_run_queue": not runs and _says_limits(coordinator),
         "dequeue_interval_seconds": float(coordinator.dequeue_interval_seconds),
         "dequeues_in_threads": bool(coordinator.dequeue_use_threads),
+        "dequeue_threads": None if threads is None else int(threads),
     }
 
 

@@ -76,10 +76,11 @@ def _monitoring(settings: InstanceSettings) -> Iterator[Finding]:
 def _retries(settings: InstanceSettings) -> Finding:
     code = "retries"
     lines = "run_retries:\n  enabled: true\n  max_retries: 3\n  retry_on_asset_or_op_failure: false"
-    if not settings.retries:
+    if not settings.retries or settings.max_retries <= 0:
+        off = "off" if not settings.retries else f"on, but max_retries is {settings.max_retries}"
         return warning(
             code,
-            "Run retries are off: a run whose worker died stays failed, and its partitions missing",
+            f"Run retries are {off}: a run whose worker died stays failed, and its partitions missing",
             RESTART,
             lines,
         )
@@ -144,13 +145,19 @@ def _dequeue(settings: InstanceSettings) -> Finding:
             RESTART,
             "run_queue:\n  dequeue_interval_seconds: 5",
         )
-    if not settings.dequeues_in_threads:
+    threads = settings.dequeue_threads if settings.dequeues_in_threads else 1
+    lines = "run_queue:\n  dequeue_use_threads: true\n  dequeue_num_workers: 4"
+    if threads is not None and threads < 1:
+        what = f"dequeue_num_workers is {threads}, so that no run ever leaves the queue"
+        return error(code, what, RESTART, lines)
+    if threads == 1:
+        alone = ", in a single thread (dequeue_num_workers is 1)" if settings.dequeues_in_threads else ""
         return warning(
             code,
-            "The queue starts one run after another, which takes seconds each: production waits for the starts of"
-            " backfills, though its own slot is free",
+            f"The queue starts one run after another{alone}, which takes seconds each: production waits for the starts"
+            " of backfills, though its own slot is free",
             RESTART,
-            "run_queue:\n  dequeue_use_threads: true\n  dequeue_num_workers: 4",
+            lines,
         )
     return ok(code, f"A free slot is taken within {seconds:g} s")
 

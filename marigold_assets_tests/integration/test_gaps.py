@@ -188,28 +188,36 @@ def test_what_makes_no_sense_is_refused_in_one_line(shop, selection, said):
     assert "Remedy: " in told.splitlines()[0]
 
 
-def test_a_database_that_does_not_exist_is_no_gap(tmp_path, monkeypatch):
+def test_where_there_is_no_database_all_that_is_expected_is_missing(tmp_path, monkeypatch):
+    """As `plan` has it, in a new project and where the file is gone."""
     project = Project(tmp_path)
     project.home.mkdir()
     monkeypatch.chdir(tmp_path)
-    told = project.run("gaps", "-f", str(project.shop()), code=2)
-    assert "shop.duckdb does not exist" in told
+    path = project.shop()
+    found = listed((project, path), "daily_sales", "--check", code=1)
+    [sales] = found["assets"]
+    assert (sales["missing"], sales["expected"], ranges(sales)) == (31, 31, [(day(1), day(31), 31)])
+    assert f"the database {project.database} does not exist, so all of it counts as missing" in sales["note"]
+    [command] = found["commands"]
+    assert shlex.split(command)[:7] == ["marigold", "launch", "daily_sales", "--from", day(1), "--to", day(31)]
+    assert "31 of 31 partitions" in project.run("gaps", "-f", str(path), "--check", code=1)
     assert not project.database.exists()
 
 
-def test_where_one_of_several_databases_does_not_exist_the_others_are_looked_at(shop):
+def test_where_one_of_several_databases_cannot_be_read_the_others_are_looked_at(shop):
     project, _ = shop
     text = SHOP.replace("defs = dg.Definitions(\n", OTHERS).replace("daily_sales, sales", "daily_sales, monthly, sales")
     text = text.replace(
         'partition_expr="day",\n    code_version="1",\n)', 'partition_expr="day",\n    io_manager_key="b",\n)'
     )
-    other = project.folder / "nowhere.duckdb"
+    other = project.folder / "nothing.duckdb"
+    other.write_text("this is no database " * 100)
     text = text.replace("resources={{", f'resources={{{{"b": FencedPartitionIOManager(database={str(other)!r}), ')
     path = project.shop("two", text=text)
     found = listed((project, path))
     assert {one["asset"] for one in found["assets"]} == {"shop/raw_orders", "daily_sales", "sales_to_date"}
     reasons = {one["asset"]: one["reason"] for one in found["not_looked_at"]}
-    assert reasons == {"monthly": f"the database {other} does not exist"}
+    assert str(other) in reasons["monthly"]
     every = ['key:"shop/raw_orders" or key:"monthly"', "--grace", str(24 * 365 * 3)]
     project.run("gaps", *every[:1], "--check", "-f", str(path), code=1)
     project.run("gaps", *every, "--check", "-f", str(path), code=2)

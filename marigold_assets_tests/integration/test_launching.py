@@ -486,7 +486,8 @@ def test_an_instance_without_a_daemon_or_a_bound_is_refused_unless_somebody_mean
     with dg.DagsterInstance.from_config(str(home)) as unbounded:
         with pytest.raises(ConfigurationError, match=r"does not bound backfills.*--unbounded") as caught:
             refusing.refuse_instance(unbounded, Wish(without_daemon=True))
-        assert "dagster/backfill" in str(caught.value)
+        assert str(caught.value).count("key: dagster/backfill") == 1
+        assert "marigold doctor" in str(caught.value)
         refusing.refuse_instance(unbounded, Wish(without_daemon=True, unbounded="a laptop of my own"))
 
 

@@ -34,7 +34,7 @@ def test_the_settings_that_the_project_ships_are_all_read(tmp_path):
     assert found.unreadable == ()
     assert (found.home, found.is_ephemeral, found.storage) == (str(tmp_path), False, "sqlite")
     assert (found.is_queued, found.max_concurrent_runs, found.dequeue_interval_seconds) == (True, 6, 1.0)
-    assert found.dequeues_in_threads
+    assert (found.dequeues_in_threads, found.dequeue_threads) == (True, 4)
     assert found.tag_limits == (TagLimit(key=BACKFILL_TAG, limit=2), TagLimit(key=RANGE_START_TAG, limit=2))
     assert not found.in_run_queue
     assert (found.monitoring, found.start_timeout_seconds, found.cancel_timeout_seconds) == (True, 180, 180)
@@ -50,7 +50,7 @@ def test_what_dagster_assumes_where_nothing_is_set(settings_of):
     assert found.unreadable == ()
     assert (found.is_queued, found.max_concurrent_runs, found.tag_limits) == (True, 10, ())
     assert (found.retries, found.retries_failures, found.monitoring) == (False, True, False)
-    assert not found.dequeues_in_threads
+    assert (found.dequeues_in_threads, found.dequeue_threads) == (False, None)
     assert backfill_slots(found) == 10
 
 
@@ -67,6 +67,19 @@ def test_limits_of_the_run_queue_and_of_single_values(settings_of):
     )
     assert found.limit_on(BACKFILL_TAG) is None
     assert backfill_slots(found) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run_queue: {%s}",
+        "run_coordinator: {module: dagster._core.run_coordinator, class: QueuedRunCoordinator, config: {%s}}",
+    ],
+)
+def test_the_threads_in_which_the_queue_starts_runs_are_counted(settings_of, text):
+    found = settings_of(text % "dequeue_use_threads: true, dequeue_num_workers: 1")
+    assert found.unreadable == ()
+    assert (found.dequeues_in_threads, found.dequeue_threads) == (True, 1)
 
 
 def test_a_limit_that_is_said_to_be_per_value_and_is_not_bounds_all(settings_of):

@@ -136,7 +136,10 @@ def test_a_queue_without_end_is_bounded_but_nothing_bounds_production():
         (replace(GOOD, max_retries=500), "retries", Level.WARNING, "500 times"),
         (replace(GOOD, dequeue_interval_seconds=7200.0), "dequeue", Level.ERROR, "is 7,200"),
         (replace(GOOD, dequeue_interval_seconds=300.0), "dequeue", Level.WARNING, "is 300"),
-        (replace(GOOD, dequeues_in_threads=False), "dequeue", Level.WARNING, "starts one run after another"),
+        (replace(GOOD, dequeues_in_threads=False), "dequeue", Level.WARNING, "starts one run after another, which"),
+        (replace(GOOD, dequeue_threads=1), "dequeue", Level.WARNING, "in a single thread (dequeue_num_workers is 1)"),
+        (replace(GOOD, dequeue_threads=0), "dequeue", Level.ERROR, "no run ever leaves the queue"),
+        (replace(GOOD, max_retries=0), "retries", Level.WARNING, "on, but max_retries is 0"),
         (
             replace(GOOD, monitoring_poll_seconds=86_400),
             "run-monitoring",
