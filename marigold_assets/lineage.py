@@ -42,14 +42,15 @@ class Code:
 
     def has_built(self, entry: LedgerEntry) -> bool | None:
         """Whether code of its version has built what an entry tells of, whatever the config; ``None``: nobody knows."""
-        found = entry.provenance
-        if self.version is not None or found.code_version is not None:
-            return found.code_version == self.version
-        if self.fingerprint is None or found.code_fingerprint is None:
+        return self.is_version(entry.provenance.code_version, entry.provenance.code_fingerprint)
+
+    def is_version(self, version: str | None, fingerprint: str | None) -> bool | None:
+        """Whether other code goes by its version; undeclared, whether it is the same; ``None``: nobody knows."""
+        if self.version is not None or version is not None:
+            return version == self.version
+        if self.fingerprint is None or fingerprint is None or _method(self.fingerprint) != _method(fingerprint):
             return None
-        if _method(self.fingerprint) != _method(found.code_fingerprint):
-            return None
-        return found.code_fingerprint == self.fingerprint
+        return fingerprint == self.fingerprint
 
     def would_build(self, entry: LedgerEntry) -> Definition:
         """The definition under which it would build that again, with the config that it was built with."""

@@ -331,7 +331,10 @@ def remedy(subject: Subject, found: Mixture) -> str:
     if any(one.definition is not None and one.definition.is_unknown for one in found.odd):
         declare = "declare a code_version, and "
     some = [one.keys for one in found.odd[:_MOST_SHOWN]]
-    commands = "; ".join(rebuild_command(subject.owner, keys) for keys in some)
+    commands = "; ".join(
+        rebuild_command(subject.owner, one.keys, restate=not _is_built_anyway(subject.code, one))
+        for one in found.odd[:_MOST_SHOWN]
+    )
     more = " and so on" if len(found.odd) > _MOST_SHOWN else ""
     if some[0][0] is None:
         return f"{declare}build it again: {commands} ({PRICE})"
@@ -342,16 +345,26 @@ def remedy(subject: Subject, found: Mixture) -> str:
     return f"{declare}build them again: {commands}{more} ({PRICE}); or accept them as they are: {accept}"
 
 
-def rebuild_command(owner: str, keys: Sequence[str | None], *, arguments: Sequence[str] = ()) -> str:
+def rebuild_command(owner: str, keys: Sequence[str | None], *, restate: bool, arguments: Sequence[str] = ()) -> str:
     """The command that builds partitions that follow each other again.
 
     Args:
         owner: The asset, as users see its key.
         keys: The partitions.
+        restate: Whether a plan would leave some of them alone otherwise. What is stale it builds anyway, and after a
+            failure it goes on with what is left of it.
         arguments: What names its code location.
     """
     ends = [] if keys[0] is None else ["--from", str(keys[0]), "--to", str(keys[-1])]
-    return shlex.join(["marigold", "launch", owner, *ends, "--restate", *arguments])
+    return shlex.join(["marigold", "launch", owner, *ends, *(["--restate"] if restate else []), *arguments])
+
+
+def _is_built_anyway(code: Code | None, one: Stretch) -> bool:
+    """Whether a plan builds odd partitions without being told to: since the present code version has not built them."""
+    found = one.definition
+    return (
+        code is not None and found is not None and code.is_version(found.code_version, found.code_fingerprint) is False
+    )
 
 
 def _ranges(stretches: Sequence[Stretch]) -> str:

@@ -55,7 +55,8 @@ Examples:
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="First launch N partitions of each asset, and the rest when they and their checks are well.",
+    help="First launch N partitions of each asset, and the rest when they and their checks are well. They are spread"
+    " over the range and the reasons; with a chain in the plan they are the first ones.",
 )
 @click.option(
     "--max-failures",

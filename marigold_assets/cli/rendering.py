@@ -14,7 +14,6 @@ from marigold_assets.cli.columns import counted, moment, plain, shown, tabulated
 from marigold_assets.content import ContentChange
 from marigold_assets.model import Acceptance, Place
 from marigold_assets.surveying.agreement import Disagreement, Key
-from marigold_assets.surveying.evidence import Evidence
 from marigold_assets.surveying.survey import Survey, Written, consecutive, runs_of, stale_alike
 from marigold_assets.uniformity import PRICE, rebuild_command
 from marigold_assets.versions import Stale
@@ -57,9 +56,12 @@ def words(one: Acceptance) -> str:
     return f"by {plain(one.accepted_by)}{until}: {plain(one.reason)}"
 
 
-def rebuild(evidence: Evidence, keys: Sequence[Key]) -> str:
+def rebuild(report: Survey, keys: Sequence[Key]) -> str:
     """The command that builds some partitions again."""
-    return rebuild_command(evidence.owner, keys, arguments=evidence.options)
+    built_anyway = {key for one in report.code_stale if one.counts for key in one.keys}
+    built_anyway |= {one.partition_key for one in report.stale}
+    evidence = report.evidence
+    return rebuild_command(evidence.owner, keys, restate=not built_anyway.issuperset(keys), arguments=evidence.options)
 
 
 def render(report: Survey, *, to: Console, most: int | None = MOST) -> None:
@@ -207,7 +209,7 @@ class _Page:
     def _remedies(self, runs: Sequence[Sequence[Key]], *, accepting: Sequence[str] = (), after: str = "") -> None:
         """The commands that rebuild what is wrong; and how that is accepted, if it may be."""
         own = set(self._evidence.keys)
-        commands = [rebuild(self._evidence, run) for run in runs if set(run) <= own]
+        commands = [rebuild(self._report, run) for run in runs if set(run) <= own]
         if not commands:
             return
         accept = ["marigold", "versions", "accept", *self._evidence.options, self._evidence.owner, *accepting]

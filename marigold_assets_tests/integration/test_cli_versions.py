@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -149,12 +150,11 @@ def test_people_are_told_the_same_with_the_commands_that_help(shop):
         "Event log: agrees with the ledger",
     ):
         assert line in lines
-    assert f"marigold launch daily_sales --from {day(6)} --to {day(20)} --restate -f {path} (its price:" in text
+    assert f"marigold launch daily_sales --from {day(6)} --to {day(20)} -f {path} (its price:" in text
     assert f"marigold versions accept -f {path} daily_sales --all-odd --reason ..." in text
     chain = project.run("versions", "sales_to_date", "-f", str(path))
     assert (
-        f"after what is stale of daily_sales: marigold launch sales_to_date --from {day(1)} --to {day(20)} --restate"
-        f" -f {path}"
+        f"after what is stale of daily_sales: marigold launch sales_to_date --from {day(1)} --to {day(20)} -f {path}"
     ) in chain
 
 
@@ -507,10 +507,21 @@ def test_what_cannot_be_judged_is_told_with_a_command_that_accepts_it(capsys, co
     text = capsys.readouterr().out
     assert "Code: nobody knows which code has built them" in text.splitlines()
     assert f"or accept them: marigold versions accept t --range {keys[0]}...{keys[-1]} --reason ..." in text
+    # A plan leaves alone what it cannot judge.
+    assert f"marigold launch t --from {keys[0]} --to {keys[-1]} --restate (" in text
     render(
         survey_of(entry(None, version=None, fingerprint="cf1:f"), keys=[None], present=(None, "cf2:f")), to=console()
     )
     assert "accept" not in capsys.readouterr().out
+
+
+def test_what_is_odd_by_its_config_alone_is_built_again_by_a_restatement(capsys):
+    first, second, third = entry("d1"), entry("d2", 2), entry("d3", 3, version="2")
+    first = replace(first, provenance=replace(first.provenance, config_hash="0" * 64))
+    render(survey_of(first, second, third, keys=["d1", "d2", "d3"], present=("1", "f")), to=console())
+    text = capsys.readouterr().out
+    assert "marigold launch t --from d1 --to d1 --restate\n" in text
+    assert "marigold launch t --from d3 --to d3\n" in text
 
 
 def test_an_empty_home_stays_empty_and_is_suspected(shop, tmp_path):

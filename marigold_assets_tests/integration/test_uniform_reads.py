@@ -107,7 +107,7 @@ def test_a_mixture_is_refused_with_the_odd_partitions_and_what_to_do(mixed):
         "asset 'sales'",
         "table 'public.sales'",
         f"3 partitions were built under another definition than 2: {day(1)} to {day(3)} (1)",
-        f"marigold launch sales --from {day(1)} --to {day(3)} --restate (its price: 'marigold plan'",
+        f"marigold launch sales --from {day(1)} --to {day(3)} (its price: 'marigold plan'",
         f"marigold versions accept sales --range {day(1)}...{day(3)} --reason",
     ):
         assert text in line
@@ -269,6 +269,7 @@ def test_code_that_nobody_has_recorded_is_no_definition(warehouse):
     line = refused_read(warehouse, report(), sales, selection=["report"])
     assert "1 partition was built by code that nobody has recorded" in line
     assert "declare a code_version" in line
+    assert f"marigold launch sales --from {day(1)} --to {day(1)} --restate (its price" in line
 
 
 def test_a_declaration_that_the_ledger_contradicts_does_not_help(warehouse):

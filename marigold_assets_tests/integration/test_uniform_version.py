@@ -59,8 +59,8 @@ def test_a_mixture_fails_and_says_which_partitions_are_odd_and_how_to_rebuild_th
     assert evaluation.metadata["marigold/odd_partitions"].value == 4
     for text in (
         f"{day(1)} to {day(3)} (1)",
-        f"marigold launch sales --from {day(1)} --to {day(3)} --restate;",
-        f"marigold launch sales --from {day(7)} --to {day(7)} --restate (its price: 'marigold plan'",
+        f"marigold launch sales --from {day(1)} --to {day(3)};",
+        f"marigold launch sales --from {day(7)} --to {day(7)} (its price: 'marigold plan'",
         f"accept sales --range {day(1)}...{day(3)} --range {day(7)}...{day(7)} --reason TEXT",
     ):
         assert text in evaluation.description
@@ -149,9 +149,7 @@ def test_days_that_were_never_built_are_in_no_remedy(warehouse):
     build(warehouse, "2", 4, 4)
     evaluation = checked(warehouse, daily("2"))
     assert f"--range {day(1)}...{day(1)} --range {day(3)}...{day(3)}" in evaluation.description
-    assert (
-        f"--from {day(1)} --to {day(1)} --restate; marigold launch sales --from {day(3)} --to" in evaluation.description
-    )
+    assert f"--from {day(1)} --to {day(1)}; marigold launch sales --from {day(3)} --to" in evaluation.description
 
 
 def test_an_asset_that_writes_through_the_resource_is_checked_by_it(warehouse):
