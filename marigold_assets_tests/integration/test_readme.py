@@ -161,13 +161,11 @@ def test_the_commands_about_versions_work_as_printed_and_an_analyst_joins_them(d
 @pytest.mark.slow
 def test_the_commands_about_backfills_that_only_look_work_as_printed_and_nothing_catches_up(tmp_path, monkeypatch):
     file = tmp_path / "definitions.py"
-    text, defs = FILES[0].split("defs = ", 1)
-    both = "assets=[raw_orders, daily_sales],"
-    added = f"{both}\n    schedules=[nightly],\n    asset_checks=[no_gaps],"
-    file.write_text(f"{text}\n{LATEST}\ndefs = {defs.replace(both, added)}", encoding="utf-8")
+    file.write_text(FILES[0].split("defs = ", 1)[0] + LATEST, encoding="utf-8")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     found = loaded(file)
     assert [one.name for one in found.schedules] == ["nightly"]
+    assert [str(one.name) for checks in found.asset_checks for one in checks.check_specs] == ["gaps"]
     [condition] = re.findall(r"`automation_condition=(.+?)` ", README.replace("\n", " "))
     names = {"latest_interval_condition": latest_interval_condition, "timedelta": timedelta}
     names["days"] = dg.DailyPartitionsDefinition("2024-01-01", timezone="Europe/Madrid")
