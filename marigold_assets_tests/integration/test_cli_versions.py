@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -25,6 +27,7 @@ from marigold_assets.cli.main import main
 from marigold_assets.cli.rendering import console, render
 from marigold_assets.location import CodeLocation
 from marigold_assets.model import Attempt, Equals, PartitionSlice, Provenance
+from marigold_assets.planning.as_json import from_json
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.surveying.gathering import gather
 from marigold_assets.surveying.survey import survey
@@ -156,6 +159,18 @@ def test_people_are_told_the_same_with_the_commands_that_help(shop):
     assert (
         f"after what is stale of daily_sales: marigold launch sales_to_date --from {day(1)} --to {day(20)} -f {path}"
     ) in chain
+
+
+def test_the_commands_that_help_build_all_that_they_are_recommended_for(shop):
+    project, path = shop
+    texts = [project.run("versions", "-f", str(path), asset) for asset in ("daily_sales", "sales_to_date")]
+    commands = [shlex.split(one) for text in texts for one in re.findall(r"marigold (launch .+?) \(its price:", text)]
+    ends = {(asset, first[-2:], last[-2:]) for _, asset, _, first, _, last, *_ in commands}
+    assert ends == {("daily_sales", "06", "20"), ("daily_sales", "12", "12"), ("sales_to_date", "01", "20")}
+    for _, *words in commands:
+        assert "--restate" not in words
+        plan = from_json(json.loads(project.run("plan", *words, "--json")))
+        assert [key.key for one in plan.assets for key in one.keys] == days(int(words[2][-2:]), int(words[4][-2:]))
 
 
 def test_check_tells_by_its_exit_code(shop):
