@@ -19,7 +19,6 @@ def look_without_rights(folder):
         writers=frozenset({2}),
         waits_seconds=0.0,
         follows_working_directory=False,
-        owners=(),
     )
     if os.getuid() == 0:
         os.setgid(65534)
