@@ -47,7 +47,8 @@ def gaps(
 
     SELECTION is in Dagster's selection syntax; without it, all assets with daily, hourly, weekly or monthly
     partitions are looked at. Expected is everything since the first interval that was ever built; of an asset of which
-    nothing was built, since the start of its partitions. All of that is missing where its table is gone.
+    nothing was built, since the start of its partitions. All of that is missing where its table is gone, or where there
+    is no database.
 
     \b
     marigold gaps                       what is missing
