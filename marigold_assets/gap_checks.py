@@ -14,6 +14,7 @@ from marigold_assets.errors import ConfigurationError
 from marigold_assets.expected import Expected, expected_by, time_of
 from marigold_assets.gaps import Gap, Gaps, described, fill_of, find_gaps
 from marigold_assets.model import TableName
+from marigold_assets.run_tags import BACKFILL_TAG
 from marigold_assets.stores.base import PartitionStore
 from marigold_assets.uniformity import of_its_kind, settled, unknown_rows
 
@@ -85,7 +86,7 @@ def build_gaps_check(
         grace: How long after the end of an interval it may be missing: until its schedule has built it.
         from_start: Whether everything since the start of its partitions is expected, and not only what follows the
             first interval that was ever built.
-        severity: What a gap is; a warning by default.
+        severity: What a gap is; a warning by default, and always in a run of a backfill, which may be filling it.
         io_manager_key: The resource that stores the asset, also where that is a ``FencedPartitionResource``.
         name: The name of the check.
 
@@ -116,7 +117,9 @@ def build_gaps_check(
         table = partitions.table_of_asset(asset.key, asset.specs_by_key[asset.key].metadata, manager.schema_)
         if expected is None:
             raise AssertionError  # it was refused above
-        return _told(owner, look_for_gaps(manager.store, table, expected, from_start=from_start), severity)
+        found = look_for_gaps(manager.store, table, expected, from_start=from_start)
+        is_being_filled = BACKFILL_TAG in context.run.tags
+        return _told(owner, found, dg.AssetCheckSeverity.WARN if is_being_filled else severity)
 
     return gaps
 

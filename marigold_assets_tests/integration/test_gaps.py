@@ -234,14 +234,14 @@ def daily(definition=DAYS):
     return sales
 
 
-def checked(warehouse, asset, *, now=APRIL, resources=None, raises=True, **options):
+def checked(warehouse, asset, *, now=APRIL, resources=None, raises=True, tags=None, **options):
     check = build_gaps_check(asset=asset, **options)
     job = dg.define_asset_job("only_the_check", selection=dg.AssetSelection.checks(check))
     resources = resources or {"io_manager": warehouse.io_manager()}
     defs = dg.Definitions([asset], asset_checks=[check], jobs=[job], resources=resources)
     with time_machine.travel(now, tick=False):
         ran = defs.resolve_job_def("only_the_check").execute_in_process(
-            instance=warehouse.instance, raise_on_error=raises
+            instance=warehouse.instance, raise_on_error=raises, tags=tags
         )
     if not raises:
         return failure_of(ran)
@@ -309,6 +309,9 @@ def test_the_latest_interval_may_be_missing_until_its_grace_is_over(warehouse):
     assert checked(warehouse, asset, grace=grace).passed
     late = checked(warehouse, asset, grace=grace, now=APRIL + grace, severity=dg.AssetCheckSeverity.ERROR)
     assert (late.passed, late.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    # A backfill that is filling gaps, or a canary of it, is not to be stopped by them.
+    amid = checked(warehouse, asset, severity=dg.AssetCheckSeverity.ERROR, tags={"dagster/backfill": "abcdefgh"})
+    assert (amid.passed, amid.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
 def test_assets_of_the_same_intervals_are_filled_together_wherever_each_begins(warehouse):
