@@ -26,6 +26,7 @@ class ReadInput:
         planned: How many the plan builds.
         built: How many exist and are not built again.
         missing: Those that neither exist nor are built, no more than some.
+        is_external: Whether nothing here builds it, so that nobody knows what exists.
     """
 
     owner: str
@@ -35,6 +36,7 @@ class ReadInput:
     planned: int
     built: int
     missing: tuple[Key, ...]
+    is_external: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ def _input(read: ReadInput) -> dict[str, Any]:
         "required": read.is_required,
         "planned": read.planned,
         "built": read.built,
+        "external": read.is_external,
         "missing": list(read.missing),
     }
 
@@ -165,6 +168,7 @@ def _read(
         planned=sum(key in made for key in wanted),
         built=sum(key in built and key not in made for key in wanted),
         missing=missing[:_MOST_INPUTS],
+        is_external=owner in known and known[owner].is_external,
     )
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import dagster as dg
 
-from marigold_assets import dagster_loading, partitions
+from marigold_assets import dagster_loading, partitions, versions
 from marigold_assets.backfill.keyed import Keyed
 from marigold_assets.backfill.limits import limits_of
 from marigold_assets.backfill.past_prices import said_of_past_prices
@@ -20,13 +20,13 @@ from marigold_assets.backfill.past_runs import past_runs
 from marigold_assets.backfill.ranges import asked_for
 from marigold_assets.backfill.reads import reads_of
 from marigold_assets.backfill.selecting import select
-from marigold_assets.backfill.stale import Deep, said_of_deep, verdicts_of
+from marigold_assets.backfill.stale import Found, found_by, said_of, through_of
 from marigold_assets.errors import Where
 from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions
 from marigold_assets.planning.history import history_of
 from marigold_assets.planning.making import make_plan
 from marigold_assets.planning.model import BackfillPlan, Key, Request
-from marigold_assets.planning.states import AssetState, Reads, Verdict
+from marigold_assets.planning.states import AssetState, Reads, Through
 from marigold_assets.surveying.gathering import gather_ledger, instance_home
 from marigold_assets.surveying.ledgers import Ledgers
 
@@ -39,7 +39,7 @@ class Gathered:
         states: Those assets, and what they read.
         positions: By asset that has a ledger, its newest position; 0 where nothing was ever written.
         assets: The assets of the selection, by their keys as users see them.
-        deep: Partitions that are stale only because an input is, by asset.
+        found: What is known of their partitions that exist, by asset.
         readers: Assets that read some of the selection and are not in it.
         notes: What else people should know.
     """
@@ -47,7 +47,7 @@ class Gathered:
     states: tuple[AssetState, ...]
     positions: Mapping[str, int]
     assets: Mapping[str, LocatedAsset]
-    deep: Mapping[str, Mapping[Key, Deep]]
+    found: Mapping[str, Found]
     readers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ def plan_of(found: Gathered, request: Request, *, instance: dg.DagsterInstance |
     if found.readers and not plan.is_empty:
         verb = "reads" if len(found.readers) == 1 else "read"
         notes = (*notes, f"{', '.join(found.readers)} {verb} what this plan builds, and {_is(found.readers)} not in it")
-    return said_of_deep(plan, found.deep, notes)
+    return said_of(plan, found.found, notes)
 
 
 def _is(names: Sequence[str]) -> str:
@@ -126,9 +126,9 @@ def gather_states(
     looking = _Looking(location, instance, now, options)
     asked = asked_for({owner: looking.keyed(one) for owner, one in chosen.items()}, request.first, request.last)
     read = {owner: one for asset in chosen.values() for owner, one in looking.upstream(asset).items()}
-    states, deep = [], {}
+    states, known = [], {}
     for owner, asset in chosen.items():
-        state, deep[owner] = looking.state(asset, asked.keys[owner], asked.notes.get(owner, ()))
+        state, known[owner] = looking.state(asset, asked.keys[owner], asked.notes.get(owner, ()))
         states.append(state)
     left_out = [f"{owner}: {note}" for owner, some in asked.notes.items() if not asked.keys[owner] for note in some]
     states += [looking.read_only(one) for owner, one in read.items() if owner not in chosen]
@@ -137,7 +137,7 @@ def gather_states(
         states=tuple(states),
         positions={owner: looking.ledgers.of(one).position for owner, one in everything.items() if one.has_ledger},
         assets=chosen,
-        deep=deep,
+        found=known,
         readers=looking.readers(chosen),
         notes=(*selected.notes, *left_out, *looking.notes),
     )
@@ -181,33 +181,50 @@ class _Looking:
         others = (one for one in self._location.assets.values() if one.owner not in chosen)
         return tuple(one.owner for one in others if any(dep.asset_key in keys for dep in one.spec.deps))
 
-    def state(
-        self, asset: LocatedAsset, wanted: Sequence[Key], notes: Sequence[str]
-    ) -> tuple[AssetState, Mapping[Key, Deep]]:
+    def state(self, asset: LocatedAsset, wanted: Sequence[Key], notes: Sequence[str]) -> tuple[AssetState, Found]:
         """How an asset stands that is asked for."""
         keyed = self.keyed(asset)
         policy = asset.definition.backfill_policy
-        built, verdicts, unknown, deep, more = self._judged(asset, keyed)
+        reads = self._reads(asset, keyed)
+        built, found = self._judged(asset, keyed, reads)
+        fingerprint = "" if asset.loaded_code is None else asset.loaded_code.fingerprint
         state = AssetState(
             owner=asset.owner,
             keys=keyed.keys,
             wanted=wanted,
             built=built,
-            verdicts=verdicts,
-            unknown=unknown,
-            reads=self._reads(asset, keyed),
+            verdicts=found.verdicts,
+            unknown=found.unknown,
+            reads=reads,
             keys_per_run=1 if policy is None or keyed.definition is None else policy.max_partitions_per_run,
             grouping=None if keyed.definition is None else (asset.arguments, keyed.definition, policy),
             lookback=partitions.lookback(asset.spec.metadata, Where(asset=asset.owner)),
             code=asset.code.version or asset.code.fingerprint or "",
-            notes=(*notes, *more),
+            fingerprint=fingerprint,
+            stale_through=found.through,
+            notes=(*notes, *found.notes),
         )
-        return state, deep
+        return state, found
 
     def read_only(self, asset: LocatedAsset) -> AssetState:
         """How an asset stands that is only read."""
         keyed = self.keyed(asset)
-        return AssetState(owner=asset.owner, keys=keyed.keys, built=self._existing(asset, keyed)[0])
+        return AssetState(
+            owner=asset.owner,
+            keys=keyed.keys,
+            built=self._existing(asset, keyed)[0],
+            stale_through=self._stale_through(asset),
+            is_selected=False,
+            is_external=not asset.definition.is_materializable,
+        )
+
+    def _stale_through(self, asset: LocatedAsset) -> Mapping[Key, Through]:
+        """What of an asset that is only read was built from what was restated since."""
+        if not asset.has_ledger or not any(one.provenance.inputs for one in self.ledgers.of(asset).heads.values()):
+            return {}
+        heads = self.ledgers.related_to(asset).heads
+        own = [(asset.owner, key) for key in self.ledgers.of(asset).heads]
+        return {key: through_of(one) for (_, key), one in versions.stale(own, heads).items()}
 
     def _reads(self, asset: LocatedAsset, keyed: Keyed) -> Mapping[str, Reads]:
         return {
@@ -215,15 +232,16 @@ class _Looking:
             for owner, one in self.upstream(asset).items()
         }
 
-    def _judged(
-        self, asset: LocatedAsset, keyed: Keyed
-    ) -> tuple[Collection[Key], Mapping[Key, Verdict], Mapping[Key, str], Mapping[Key, Deep], tuple[str, ...]]:
+    def _judged(self, asset: LocatedAsset, keyed: Keyed, reads: Mapping[str, Reads]) -> tuple[Collection[Key], Found]:
         existing, notes = self._existing(asset, keyed)
-        if not asset.has_ledger or not existing:
-            return existing, {}, {}, {}, notes
+        if not asset.has_ledger:
+            said = "exists, and what has built it from what is not recorded"
+            return existing, Found(remarks=dict.fromkeys(existing, said), notes=notes)
+        if not existing:
+            return existing, Found(notes=notes)
         evidence = gather_ledger(self.ledgers, asset, keyed.keys, self._options)
-        verdicts, unknown, deep, more = verdicts_of(evidence, self._now)
-        return existing, verdicts, unknown, deep, (*notes, *evidence.notes, *more)
+        found = found_by(evidence, self._now, reads, records_inputs=asset.is_partitioned_asset)
+        return existing, replace(found, notes=(*notes, *evidence.notes, *found.notes))
 
     def _existing(self, asset: LocatedAsset, keyed: Keyed) -> tuple[Collection[Key], tuple[str, ...]]:
         """Which partitions of an asset exist, and what is to be said of that."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from marigold_assets import dagster_instance
+from marigold_assets.backfill.unblocking import remedy_of
 from marigold_assets.dagster_instance import Backfill
 from marigold_assets.errors import ConfigurationError, PlanConflictError
 from marigold_assets.planning.model import BackfillPlan, Key, Skip
@@ -63,14 +64,15 @@ def refuse_plan(plan: BackfillPlan, wish: Wish) -> None:
             f"the plan builds {plan.size:,} partitions, and at most {wish.most_partitions:,} are launched at once",
             remedy=f"launch a part of it: --from, --to; or say that you mean it: --max-partitions {plan.size}",
         )
-    blocked = [(one.owner, skipped) for one in plan.assets for skipped in one.skipped if skipped.reason is Skip.BLOCKED]
+    blocked = [(one, skipped) for one in plan.assets for skipped in one.skipped if skipped.reason is Skip.BLOCKED]
     if blocked and not wish.skip_blocked:
-        owner, first = blocked[0]
+        asset, first = blocked[0]
+        remedy = remedy_of(asset.lacks[0], asset.owner) if asset.lacks else "build what it needs first"
         more = f" and {len(blocked) - 1:,} more" if len(blocked) > 1 else ""
         raise ConfigurationError(
             f"it is blocked{more}: {first.because}",
-            remedy="build what it needs first, or launch the rest without it: --skip-blocked",
-            asset=owner,
+            remedy=remedy if plan.is_empty else f"{remedy}; or launch the rest without it: --skip-blocked",
+            asset=asset.owner,
             partition=first.key,
         )
 

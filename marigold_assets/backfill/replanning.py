@@ -15,6 +15,8 @@ from marigold_assets.planning.making import changed
 from marigold_assets.planning.model import BackfillPlan, Key, Reason, Request, Skip, SkippedKey
 from marigold_assets.planning.submitting import Submission
 
+_LEFT_ALONE = (Skip.CURRENT, Skip.STALE)
+"""What it is of which nothing is known to be wrong that building it would mend."""
 _THROUGH_OTHERS = (Reason.LOOKBACK, Reason.STALE_INPUT)
 """Reasons that lie in other partitions, which a canary may have built."""
 
@@ -98,7 +100,7 @@ class Planner:
                 left, known = skipped.get(owner, {}), set(orders.get(owner, ()))
                 moved = self._moved(owner, gone, plan)
                 for key in gone:
-                    is_current = key in known and (key not in left or left[key].reason is Skip.CURRENT)
+                    is_current = key in known and (key not in left or left[key].reason in _LEFT_ALONE)
                     if key in moved or not is_current or reasons[owner][key] not in _THROUGH_OTHERS:
                         raise _is_gone(owner, key, moved=key in moved, left=left.get(key), is_known=key in known)
 

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from marigold_assets.model import Acceptance, Place
-from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Reason, Skip, SkippedKey
-from marigold_assets.planning.states import Verdict
+from marigold_assets.model import Acceptance
+from marigold_assets.planning.judging import CURRENT
+from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Reason, Skip
+from marigold_assets.planning.naming import named
+from marigold_assets.planning.states import Reads, Through, Verdict
 from marigold_assets.surveying.agreement import table_rows
 from marigold_assets.surveying.evidence import Evidence
 from marigold_assets.surveying.survey import Judgement, judge, unjudged
+from marigold_assets.versions import Stale
+
+_OTHER_CODE = "code of the same version built it, which was not the same code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deep:
-    """Why a partition is stale although all that it has read itself is as it was.
+class Found:
+    """What is known of the partitions of an asset that exist.
 
     Attributes:
-        because: The input that is stale.
-        origin: What was restated in the first place.
+        verdicts: What is wrong with some.
+        unknown: Those that cannot be judged, with the reason.
+        through: Those that are stale only through an input.
+        remarks: What is to be said of some that are left alone because nothing is known to be wrong with them.
+        cautions: The same of many together: partitions, by words with a place for ``was`` or ``were``.
+        notes: What else people should know.
     """
 
-    because: Place
-    origin: Place
+    verdicts: Mapping[Key, Verdict] = field(default_factory=dict)
+    unknown: Mapping[Key, str] = field(default_factory=dict)
+    through: Mapping[Key, Through] = field(default_factory=dict)
+    remarks: Mapping[Key, str] = field(default_factory=dict)
+    cautions: Mapping[str, Collection[Key]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
-def verdicts_of(
-    evidence: Evidence, now: datetime
-) -> tuple[Mapping[Key, Verdict], Mapping[Key, str], Mapping[Key, Deep], tuple[str, ...]]:
-    """What is wrong with the partitions of an asset that exist.
+def found_by(evidence: Evidence, now: datetime, reads: Mapping[str, Reads], *, records_inputs: bool) -> Found:
+    """What is known of the partitions of an asset that exist.
 
     Of a partition that is stale only because one of its inputs is, nothing is wrong that building it would mend: it
     would be built from the same. It becomes stale by itself when that input is built.
@@ -38,19 +49,18 @@ def verdicts_of(
     Args:
         evidence: What is known of the asset.
         now: When (aware, UTC).
-
-    Returns:
-        Verdicts; those that cannot be judged, with the reason; those that are stale through an input; and notes.
+        reads: What it reads, as far as the code location has it.
+        records_inputs: Whether what makes it records what it is given.
     """
     found = judge(evidence, now=now)
     verdicts = _of_code(found)
-    deep: dict[Key, Deep] = {}
+    through: dict[Key, Through] = {}
     for one in found.stale:
         key, known = one.partition_key, verdicts.get(one.partition_key)
         if one.depth > 1:
-            deep[key] = Deep(because=one.because, origin=one.origin)
+            through[key] = through_of(one)
         elif known is None or known.accepted is not None:
-            verdicts[key] = Verdict(reason=Reason.STALE_INPUT, because=f"{named(one.because)} was restated")
+            verdicts[key] = Verdict(reason=Reason.STALE_INPUT, because=f"{named(*one.because)} was restated")
     unknown = {
         key: "nobody has recorded which code has built it"
         for key in found.code_unknown
@@ -64,7 +74,67 @@ def verdicts_of(
             f"its table holds {rows.stored:,} rows, and the ledger has {rows.most:,}: another tool has changed it; see"
             f" 'marigold versions {evidence.owner}'"
         )
-    return verdicts, unknown, deep, tuple(notes)
+    doubts, cautions = _doubts(evidence, found.built, reads, strangers, records_inputs=records_inputs)
+    if found.other_code:
+        cautions[
+            "{was} built by code that was not the same, though its version is the present one; the version decides: to"
+            " have them built again, raise it, or --restate"
+        ] = frozenset(found.other_code)
+    return Found(
+        verdicts=verdicts,
+        unknown=unknown,
+        through=through,
+        remarks=_remarks(frozenset(found.other_code), doubts),
+        cautions=cautions,
+        notes=tuple(notes),
+    )
+
+
+def through_of(one: Stale) -> Through:
+    """Why a partition is stale, where that lies in its inputs."""
+    return Through(owner=one.because[0], because=named(*one.because), origin=named(*one.origin))
+
+
+def _doubts(
+    evidence: Evidence,
+    built: Iterable[Key],
+    reads: Mapping[str, Reads],
+    strangers: Collection[str],
+    *,
+    records_inputs: bool,
+) -> tuple[dict[Key, str], dict[str, Collection[Key]]]:
+    """Of which partitions nobody knows whether their inputs are what they were: in words, and for many together."""
+    others = frozenset(owner for owner in reads if owner != evidence.owner)
+    doubts: dict[Key, str] = {}
+    unrecorded: dict[frozenset[str], set[Key]] = {}
+    for key in built:
+        recorded = {one.owner for one in evidence.heads[key].provenance.inputs}
+        if not recorded.isdisjoint(strangers):
+            doubts[key] = f"whether {_listed(recorded.intersection(strangers))} has changed is not known"
+        if others <= recorded:
+            continue
+        recorded |= {evidence.renamed.get(owner, owner) for owner in recorded}
+        lacking = frozenset(one for one in others - recorded if reads[one].same_keys or reads[one].inputs_of(key))
+        if lacking:
+            doubts[key] = f"of {_listed(lacking)}, which it reads, nothing was recorded"
+            unrecorded.setdefault(lacking, set()).add(key)
+    how = "take it as a parameter" if records_inputs else "build it as a @partitioned_asset"
+    return doubts, {
+        f"{{was}} built from {_listed(some)}, of which nothing was recorded: whether that has changed since, nobody"
+        f" knows; to have it recorded, {how}; to compute again all the same: --restate": keys
+        for some, keys in unrecorded.items()
+    }
+
+
+def _listed(owners: Iterable[str]) -> str:
+    return ", ".join(sorted(owners))
+
+
+def _remarks(other_code: Collection[Key], doubts: Mapping[Key, str]) -> dict[Key, str]:
+    found = dict.fromkeys(other_code, f"{_OTHER_CODE}, of present inputs")
+    for key, doubt in doubts.items():
+        found[key] = f"{_OTHER_CODE if key in other_code else 'is what present code makes'}; {doubt}"
+    return found
 
 
 def _of_code(found: Judgement) -> dict[Key, Verdict]:
@@ -84,44 +154,47 @@ def _words(one: Acceptance) -> str:
     return f"by {one.accepted_by}{until}: {one.reason}"
 
 
-def named(place: Place) -> str:
-    """A partition, for people."""
-    owner, key = place
-    return owner if key is None else f"{owner}[{key}]"
-
-
-def said_of_deep(
-    plan: BackfillPlan, deep: Mapping[str, Mapping[Key, Deep]], notes: tuple[str, ...] = ()
-) -> BackfillPlan:
-    """A plan that says which partitions remain stale since it does not build what they are stale through.
+def said_of(plan: BackfillPlan, found: Mapping[str, Found], notes: tuple[str, ...] = ()) -> BackfillPlan:
+    """A plan that says of what it leaves alone what remains stale, and of what nobody knows whether it is.
 
     Args:
         plan: The plan.
-        deep: Partitions that are stale through their inputs, by asset.
+        found: What is known of the partitions of its assets.
         notes: What else is to be said of the whole.
     """
-    assets = tuple(_said_of_asset(one, deep.get(one.owner, {})) for one in plan.assets)
+    assets = tuple(_said_of_asset(one, found[one.owner]) if one.owner in found else one for one in plan.assets)
     return replace(plan, assets=assets, notes=(*notes, *plan.notes))
 
 
-def _said_of_asset(asset: AssetPlan, deep: Mapping[Key, Deep]) -> AssetPlan:
-    left = [one for one in asset.skipped if one.reason is Skip.CURRENT and one.key in deep]
-    if not left:
-        return asset
-    first = deep[left[0].key]
-    owners = {deep[one.key].because[0] for one in left}
-    remedies = [f"plan {' and '.join(sorted(owners - {asset.owner}))} as well"] if owners - {asset.owner} else []
-    remedies += ["begin earlier"] if asset.owner in owners else []
-    count = f"{len(left):,} partition{'' if len(left) == 1 else 's'}"
-    note = (
-        f"{count} {'is' if len(left) == 1 else 'are'} stale only through {named(first.because)}, which this plan does"
-        f" not build: {named(first.origin)} was restated; {' and '.join(remedies)}"
+def _said_of_asset(asset: AssetPlan, found: Found) -> AssetPlan:
+    notes = []
+    left = [found.through[one.key] for one in asset.skipped if one.reason is Skip.STALE]
+    if left:
+        notes.append(_remains_stale(asset.owner, left))
+    if not found.remarks:
+        return replace(asset, notes=(*asset.notes, *notes)) if notes else asset
+    skipped = tuple(
+        replace(one, because=found.remarks.get(one.key, CURRENT)) if one.reason is Skip.CURRENT else one
+        for one in asset.skipped
     )
-    skipped = tuple(_said_of_key(one, deep.get(one.key)) for one in asset.skipped)
-    return replace(asset, skipped=skipped, notes=(*asset.notes, note))
+    current = [one.key for one in skipped if one.reason is Skip.CURRENT]
+    for words, keys in found.cautions.items():
+        some = [key for key in current if key in keys]
+        if some:
+            span = "" if some[0] is None else f", {some[0]}" + (f" to {some[-1]}," if len(some) > 1 else ",")
+            notes.append(f"{_count(len(some))}{span} {words.format(was='was' if len(some) == 1 else 'were')}")
+    return replace(asset, skipped=skipped, notes=(*asset.notes, *notes))
 
 
-def _said_of_key(one: SkippedKey, deep: Deep | None) -> SkippedKey:
-    if deep is None or one.reason is not Skip.CURRENT:
-        return one
-    return replace(one, because=f"stale only through {named(deep.because)}, which this plan does not build")
+def _remains_stale(owner: str, left: list[Through]) -> str:
+    owners = {one.owner for one in left}
+    remedies = [f"plan {' and '.join(sorted(owners - {owner}))} as well"] if owners - {owner} else []
+    remedies += ["begin earlier"] if owner in owners else []
+    return (
+        f"{_count(len(left))} {'is' if len(left) == 1 else 'are'} stale only through {left[0].because}, which this plan"
+        f" does not build: {left[0].origin} was restated; {' and '.join(remedies)}"
+    )
+
+
+def _count(number: int) -> str:
+    return f"{number:,} partition{'' if number == 1 else 's'}"

@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 def explain(
     request: Request, *, options: LocationOptions, partition: str | None, as_json: bool, everything: bool
 ) -> None:
-    """Explain why each partition of SELECTION is in the plan of the same options, or is not.
+    """Explain why each partition of SELECTION is in the plan of the same options and range, or is not.
 
     \b
     marigold explain daily_sales --from 2024-01-01
     marigold explain 'raw_orders*' --partition 2024-01-20    input by input
+    marigold explain 'raw_orders*' --from 2024-01-15 --partition 2024-01-20    as 'plan --from 2024-01-15' has it
+
+    Without --from and --to that is the plan of all partitions: what another range leaves out may be built in it. To
+    understand a plan, give the range and the options that it was made with.
     """  # noqa: D301 - click wants the character itself
     with without_collector():
         from marigold_assets.backfill.explaining import explained

@@ -38,9 +38,8 @@ def _asset(asset: ExplainedAsset, to: Console, most: int | None) -> None:
     count = len(lines) if most is None else most
     is_planned = {one.key: isinstance(one, PlannedKey) for one in asset.found}
     for one in lines[:count]:
-        verb = "is built" if is_planned[one.keys[0]] else "is left alone"
-        if len(one.keys) > 1:
-            verb = verb.replace("is", "are", 1)
+        is_or_are = "is" if len(one.keys) == 1 else "are"
+        verb = "would be built" if is_planned[one.keys[0]] else f"{is_or_are} left alone"
         _line(to, f"  {shown_range(one.keys)} {verb}, {one.reason}: {plain(one.because)}")
         for read in asset.inputs.get(one.keys[0], ()):
             _line(to, f"    reads {_said(read)}")
@@ -55,6 +54,8 @@ def _said(read: ReadInput) -> str:
     if not read.count:
         return f"{read.owner}: no partition"
     what = _keys(read)
+    if read.is_external:
+        return f"{what}: built outside of this code location, which does not know what exists of it"
     parts = [
         (read.planned, "is built by this plan", "are built by this plan"),
         (read.built, "exists", "exist"),

@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from marigold_assets.planning.model import BackfillPlan, Request
 
 NOT_EMPTY = 3
-"""Exit code of ``--exit-code`` where not everything is built that was asked for."""
+"""Exit code of ``--exit-code`` where not everything is built that was asked for, or some of it is stale."""
 
 
 @click.command()
 @request_options
 @location_options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-@click.option("--exit-code", is_flag=True, help=f"Exit with {NOT_EMPTY} if there is something to build, or blocked.")
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help=f"Exit with {NOT_EMPTY} unless all is built: if there is something to build, blocked, or stale through what"
+    " this plan does not build.",
+)
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -69,7 +74,7 @@ def plan(
             page = Page(found, orders=orders, to=console(), most=None if everything else MOST)
             page.show()
             page.show_next(options.arguments(), saved=save)
-    if exit_code and (found.is_blocked or not found.is_empty):
+    if exit_code and not found.is_done:
         raise click.exceptions.Exit(NOT_EMPTY)
 
 

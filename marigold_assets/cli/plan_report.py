@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from marigold_assets.backfill.request import words_of
+from marigold_assets.backfill.unblocking import unblocking
 from marigold_assets.cli.bill_words import bill_lines
 from marigold_assets.cli.columns import counted, moment, plain, shown
 from marigold_assets.cli.rendering import dots
-from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Order, PlannedKey, SkippedKey
+from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Order, PlannedKey, Skip, SkippedKey
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _GAP = "  "
@@ -119,9 +120,8 @@ class Page:
         self._line()
         if self._plan.is_blocked:
             words.append("--skip-blocked")
-            self._line(
-                "To build what is blocked, take along what it lacks: '*daily_sales' is daily_sales and all it reads"
-            )
+        for line in unblocking(self._plan):
+            self._line(plain(line) + ".")
         if self._plan.is_empty:
             return
         self._line(f"Launch it: {shlex.join(['marigold', 'launch', *words, *arguments])}")
@@ -135,14 +135,23 @@ class Page:
         span = "" if first is None and last is None else f", {first or 'the first'} to {last or 'the last'}"
         self._line(f"Plan of {plain(request.selection)}{plain(span)}", "bold")
         assets = [one for one in plan.assets if one.keys]
-        left = sum(len(one.skipped) for one in plan.assets)
-        if not assets:
-            self._line(f"Nothing to build: {counted(left)} left alone.")
-        else:
+        blocked, stale = plan.left(Skip.BLOCKED), plan.left(Skip.STALE)
+        left = plan.left(*Skip)
+        parts = [f"{number:,} {what}" for number, what in ((blocked, "blocked"), (stale, "stale")) if number]
+        of_them = f", {', '.join(parts)}" if parts else ""
+        if assets:
             self._line(
                 f"{counted(plan.size)} of {counted(len(assets), 'asset')} to build in {counted(plan.bill.runs, 'run')};"
-                f" {left:,} left alone"
+                f" {left:,} left alone{of_them}"
             )
+        elif blocked:
+            others = f" ({stale:,} of them stale)" if stale else ""
+            more = f", {left - blocked:,} left alone{others}" if left > blocked else ""
+            self._line(f"Nothing can be built: {counted(blocked)} blocked{more}.")
+        elif stale:
+            self._line(f"Nothing to build, and not all is well: {counted(left)} left alone{of_them}.")
+        else:
+            self._line(f"Nothing to build: {counted(left)} left alone.")
         positions = ", ".join(f"{owner} {number}" for owner, number in sorted(plan.positions.items()))
         if positions:
             self._line(f"Made {moment(plan.made_at)} UTC from ledger positions: {positions}")

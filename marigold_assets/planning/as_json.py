@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.planning.damage import damage_of
 from marigold_assets.planning.model import (
+    Absence,
     AssetPlan,
     BackfillPlan,
     Bill,
     Estimate,
+    Lack,
     Limits,
     Order,
     PlannedKey,
@@ -26,7 +28,7 @@ from marigold_assets.planning.model import (
 )
 
 FORMAT = "marigold/plan"
-VERSION = 1
+VERSION = 2
 
 _Entry = TypeVar("_Entry", PlannedKey, SkippedKey)
 _Reason = TypeVar("_Reason", Reason, Skip)
@@ -140,6 +142,8 @@ def _asset_to_json(one: AssetPlan) -> dict[str, Any]:
         "restarts": list(one.restarts),
         "spans": {owner: [list(span) for span in spans] for owner, spans in one.spans.items()},
         "code": one.code,
+        "fingerprint": one.fingerprint,
+        "lacks": [{**asdict(lack), "absence": lack.absence.value} for lack in one.lacks],
     }
 
 
@@ -151,6 +155,9 @@ def _asset(values: Mapping[str, Any]) -> AssetPlan:
             "skipped": tuple(_told_apart(values["skipped"], Skip, SkippedKey)),
             **{name: _listed(values[name]) for name in ("after", "notes", "breaks", "restarts")},
             "spans": {owner: tuple(map(_listed, _listed(spans))) for owner, spans in values["spans"].items()},
+            "lacks": tuple(
+                Lack(**{**_known(Lack, one), "absence": Absence(one["absence"])}) for one in _listed(values["lacks"])
+            ),
         }
     )
 

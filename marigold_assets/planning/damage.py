@@ -131,6 +131,7 @@ def _of_asset(one: AssetPlan, before: Mapping[str, AssetPlan]) -> Iterator[str]:
     if one.keys_per_run is not None and one.keys_per_run < 1:
         yield f"keys_per_run is {one.keys_per_run}"
     yield from (f"after names {owner}, which is not before it" for owner in one.after if owner not in before)
+    yield from (f"lacks of {lack.owner} block {lack.blocked}" for lack in one.lacks if lack.blocked < 1)
     if one.in_run_of is not None and one.in_run_of not in before:
         yield f"in_run_of names {one.in_run_of}, which is not before it"
     elif one.in_run_of is not None and len(before[one.in_run_of].keys) != len(one.keys):

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from marigold_assets.errors import ConfigurationError
-from marigold_assets.planning.model import Key, Reason, Request, Skip, SkippedKey
-from marigold_assets.planning.states import AssetState, Reads
+from marigold_assets.planning.lacking import Cause, cause_of, lacks_of
+from marigold_assets.planning.model import Key, Lack, Reason, Request, Skip, SkippedKey
+from marigold_assets.planning.naming import named
+from marigold_assets.planning.states import AssetState, Reads, Through
 
 How = tuple[Reason, str]
 """Why a partition is planned, and the same in words."""
+
+CURRENT: Final = "is what present code and inputs make"
+"""The words for what is current, where nothing else is to be said of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +30,7 @@ class Judged:
         skipped: What was asked for and is left alone, in order.
         blocked: Of what cannot be built, what is missing to that.
         outdated: What exists, is not built and becomes stale through what is.
+        lacks: What is missing to those that were asked for and cannot be built.
         notes: What people should know.
     """
 
@@ -31,19 +38,15 @@ class Judged:
     positions: Mapping[Key, int]
     planned: Mapping[Key, How]
     skipped: tuple[SkippedKey, ...]
-    blocked: Mapping[Key, str]
+    blocked: Mapping[Key, Cause]
     outdated: Collection[Key]
+    lacks: tuple[Lack, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def reaches_back(self) -> bool:
         """Whether something is built that was not asked for."""
         return not self.planned.keys() <= set(self.state.wanted)
-
-
-def named(owner: str, key: Key) -> str:
-    """A partition, for people."""
-    return owner if key is None else f"{owner}[{key}]"
 
 
 def judge(state: AssetState, request: Request, above: Mapping[str, Judged]) -> Judged:
@@ -76,6 +79,10 @@ def judge(state: AssetState, request: Request, above: Mapping[str, Judged]) -> J
         skipped=tuple(judging.skipped),
         blocked=judging.blocked,
         outdated=outdated,
+        lacks=lacks_of(
+            [judging.blocked[one.key] for one in judging.skipped if one.reason is Skip.BLOCKED],
+            {**{owner: one.state for owner, one in above.items()}, state.owner: state},
+        ),
         notes=tuple(judging.notes(outdated)),
     )
 
@@ -127,7 +134,7 @@ class _Seen:
 
     inputs: Collection[Key] | None = None
     why: str | None = None
-    cause: str = ""
+    cause: Cause | None = None
 
 
 class _Judging:
@@ -154,7 +161,7 @@ class _Judging:
         self.built = state.built if isinstance(state.built, (set, frozenset)) else frozenset(state.built)
         self.planned: dict[Key, How] = {}
         self.skipped: list[SkippedKey] = []
-        self.blocked: dict[Key, str] = {}
+        self.blocked: dict[Key, Cause] = {}
         self._asked = asked
         known = {owner: reads for owner, reads in state.reads.items() if owner == state.owner or owner in above}
         self._inputs = [
@@ -187,6 +194,7 @@ class _Judging:
                 return Skip.MISSING, "was never built, and only what is stale was asked for"
             return Reason.MISSING, "was never built"
         verdict, restate = self.state.verdicts.get(key), self.request.restate
+        through = None if restate else self.state.stale_through.get(key)
         if verdict is not None and verdict.accepted is None:
             return verdict.reason, verdict.because
         if verdict is not None or key in self.state.unknown:
@@ -196,6 +204,8 @@ class _Judging:
                 skip, why = Skip.UNKNOWN, self.state.unknown[key]
             if rebuilt is not None:  # what was accepted, or cannot be judged, was made of other inputs
                 return Reason.STALE_INPUT, rebuilt
+            if through is not None:
+                return Skip.STALE, _stale_through(through)
             return (Reason.RESTATEMENT, f"computed again on request, though {why}") if restate else (skip, why)
         if rebuilt is not None:
             return Reason.STALE_INPUT, rebuilt
@@ -203,7 +213,7 @@ class _Judging:
             return Reason.LOOKBACK, f"precedes {missing}, which is missing"
         if restate:
             return Reason.RESTATEMENT, "computed again on request"
-        return Skip.CURRENT, "is what present code and inputs make"
+        return (Skip.CURRENT, CURRENT) if through is None else (Skip.STALE, _stale_through(through))
 
     def _rebuilt(self, key: Key) -> str | None:
         """Which input of a partition the plan builds."""
@@ -228,7 +238,7 @@ class _Judging:
                 seen = self._absent(one, inputs)
                 if one.other is not None:
                     self._blocked_last[one.owner] = seen
-            if seen.why is not None:
+            if seen.why is not None and seen.cause is not None:
                 self.blocked[key] = seen.cause
                 return seen.why
         return None
@@ -243,9 +253,10 @@ class _Judging:
                 continue
             name = named(one.owner, key)
             if key in blocked:
-                return _Seen(inputs, f"{name} does not exist and cannot be built: {blocked[key]}", blocked[key])
-            why = f"{name} does not exist, and {'is not in this plan' if key in places else 'its definition has none'}"
-            return _Seen(inputs, why, why)
+                cause = blocked[key]
+                return _Seen(inputs, f"{name} does not exist and cannot be built: {cause.words}", cause)
+            cause = cause_of(other.state, key, places, is_only_stale=self.request.stale)
+            return _Seen(inputs, cause.words, cause)
         return _Seen(inputs)
 
     def outdated(self) -> set[Key]:
@@ -272,20 +283,57 @@ class _Judging:
             places = sorted(outdated, key=self.positions.__getitem__)
             yield _outdated(self.state, places)
         for one in self._inputs:
-            if one.other is None and (note := self._upon_stale(one)) is not None:
+            if (note := self._upon_stale(one)) is not None:
                 yield note
 
     def _upon_stale(self, one: _Input) -> str | None:
-        """The first partition of a chain that is about to be built upon one that is stale and stays so."""
+        """The first partition that is about to be built upon one that is stale and stays so."""
+        is_own = one.other is None
+        state, moving = (self.state, self.planned) if one.other is None else (one.other.state, one.other.planned)
+        if not state.verdicts and not state.stale_through:
+            return None
+        last_inputs = None
         for key in self.planned:
-            for before in one.of(key):
-                if before not in self.planned and (verdict := self.state.verdicts.get(before)) is not None:
-                    return (
-                        f"{named(one.owner, key)} is built upon {named(one.owner, before)}, which is not in this plan"
-                        f" though it is stale ({verdict.because}): runs refuse that, as long as they are not allowed"
-                        " to build upon a restated past"
-                    )
+            inputs = one.of(key)
+            if inputs is last_inputs:
+                continue
+            last_inputs = inputs
+            for each in inputs:
+                if each in moving or (why := _why_stale(state, each, with_accepted=is_own)) is None:
+                    continue
+                what = (
+                    f"{named(self.state.owner, key)} is built upon {named(one.owner, each)}, which is not in this plan"
+                )
+                if not is_own:
+                    return f"{what} though it is stale ({why}), and becomes stale with it; plan {one.owner} as well"
+                return (
+                    f"{what} though it is stale ({why}): runs tell of that in their log, and refuse it if they are"
+                    f" strict{self._mended_from(each)}"
+                )
         return None
+
+    def _mended_from(self, key: Key) -> str:
+        """From where on a chain is to be built again, so that what it holds there is not stale."""
+        state = self.state
+        stale = [one for one in (*state.verdicts, *state.stale_through) if _why_stale(state, one) is not None]
+        first = min((self.positions[one] for one in stale if one in self.positions), default=None)
+        if first is None or first > self.positions[key]:
+            return ""
+        others = {one.owner for one in state.stale_through.values()} - {state.owner}
+        along = f"plan {' and '.join(sorted(others))} as well and " if others else ""
+        return f"; to mend it, {along}begin with {state.keys[first]}"
+
+
+def _why_stale(state: AssetState, key: Key, *, with_accepted: bool = False) -> str | None:
+    """Why a partition is stale, in words; ``None``: it is not."""
+    verdict, through = state.verdicts.get(key), state.stale_through.get(key)
+    if verdict is not None and (with_accepted or verdict.accepted is None):
+        return verdict.because
+    return None if through is None else f"{through.origin} was restated"
+
+
+def _stale_through(through: Through) -> str:
+    return f"stale only through {through.because}, which this plan does not build"
 
 
 def _in_words(one: _Input, key: Key, planned: Mapping[Key, How]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from marigold_assets.planning.bill import price
-from marigold_assets.planning.judging import named
 from marigold_assets.planning.model import AssetPlan, BackfillPlan, History, Key, Limits, PlannedKey, Request
+from marigold_assets.planning.naming import named
 from marigold_assets.planning.ordering import refuse_order
 from marigold_assets.planning.states import AssetState
 from marigold_assets.planning.wanted import wanted
@@ -96,6 +96,8 @@ def _changed(before: AssetPlan, after: AssetPlan) -> list[str]:
         found.append(
             f"{before.owner} is built by other code: {after.code or 'unknown'}, not {before.code or 'unknown'}"
         )
+    elif before.fingerprint != after.fingerprint:
+        found.append(f"{before.owner} is built by code that was not the same, though it is still called {after.code}")
     if _shape(before) != _shape(after):
         found.append(f"{before.owner} is built in other runs")
     elif not gone and not new and _waits(before) != _waits(after):  # by the places of partitions, which are the same

@@ -34,7 +34,10 @@ class Skip(Enum):
     """Why a partition that was asked for is not in a plan."""
 
     CURRENT = "CURRENT"
-    """It is what present code and inputs would make."""
+    """It is what present code and inputs would make, as far as that was recorded; the words say where it was not."""
+
+    STALE = "STALE"
+    """It is stale only through an input that this plan does not build: built now, it would be made of the same."""
 
     ACCEPTED = "ACCEPTED"
     """It is not, and somebody has accepted it as it is."""
@@ -47,6 +50,28 @@ class Skip(Enum):
 
     MISSING = "MISSING"
     """It was never built, and only what is stale was asked for."""
+
+
+class Absence(Enum):
+    """Why a plan does not build what another partition lacks."""
+
+    NOT_SELECTED = "not selected"
+    """The asset is not in the selection."""
+
+    BEFORE = "before the range"
+    """The asset is in the selection, and the partition precedes the range."""
+
+    BEHIND = "behind the range"
+    """It comes after the range."""
+
+    LEFT_OUT = "left out"
+    """The range is one of other partitions, and says nothing of it."""
+
+    NOT_STALE = "not stale"
+    """Only what is stale was asked for, and it was never built."""
+
+    NO_PARTITION = "no partition"
+    """The definition of the asset has no such partition."""
 
 
 class Order(Enum):
@@ -87,6 +112,25 @@ class SkippedKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """What blocked partitions of an asset lack in the first place.
+
+    Attributes:
+        owner: The asset of which partitions are lacking.
+        absence: Why the plan does not build them.
+        first: The first of them; of a chain that would have to begin earlier, the one to begin with.
+        last: The last of them.
+        blocked: How many partitions are blocked through them.
+    """
+
+    owner: str
+    absence: Absence
+    first: Key
+    last: Key
+    blocked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AssetPlan:
     """What a plan does to one asset.
 
@@ -105,6 +149,8 @@ class AssetPlan:
         spans: Of assets in ``after`` that are not read under the partition's own name: for each of ``keys``, from which
             index to which of that asset's ``keys``, the last left out, it waits for.
         code: What builds it, as in :class:`marigold_assets.planning.states.AssetState`.
+        fingerprint: The fingerprint of that code, as there: code may change and its version stay.
+        lacks: What its blocked partitions lack; first of all what the first of them lacks.
     """
 
     owner: str
@@ -119,6 +165,8 @@ class AssetPlan:
     restarts: tuple[int, ...] = ()
     spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     code: str = ""
+    fingerprint: str = ""
+    lacks: tuple[Lack, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +366,16 @@ class BackfillPlan:
     @property
     def is_blocked(self) -> bool:
         """Whether something that was asked for lacks an input."""
-        return any(one.reason is Skip.BLOCKED for asset in self.assets for one in asset.skipped)
+        return self.left(Skip.BLOCKED) > 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was asked for is built, and neither stale nor blocked."""
+        return self.is_empty and not self.left(Skip.BLOCKED, Skip.STALE)
+
+    def left(self, *reasons: Skip) -> int:
+        """How many partitions it leaves alone for some reasons."""
+        return sum(one.reason in reasons for asset in self.assets for one in asset.skipped)
 
     @property
     def size(self) -> int:

@@ -40,6 +40,21 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Through:
+    """Why a partition is stale although building it again would mend nothing.
+
+    Attributes:
+        owner: The asset of the input that is stale.
+        because: That input, in words.
+        origin: What was restated in the first place, in words.
+    """
+
+    owner: str
+    because: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AssetState:
     """An asset as it stands.
 
@@ -57,6 +72,11 @@ class AssetState:
         lookback: How many partitions before a missing one are computed again as well, as its author says.
         code: What is to build it: its code version, or the fingerprint of code that has none; empty where neither is
             known.
+        fingerprint: The fingerprint of that code, whether it has a version or not; empty where that is not known.
+        stale_through: Of those that exist and that would be made of the same again, through which input they are stale
+            all the same, and what was restated.
+        is_selected: Whether the asset is asked for, though perhaps none of its partitions; otherwise it is only read.
+        is_external: Whether nothing here builds it: then all of it counts as existing, and nobody knows.
         notes: What people should know.
     """
 
@@ -71,6 +91,10 @@ class AssetState:
     grouping: object = None
     lookback: int = 0
     code: str = ""
+    fingerprint: str = ""
+    stale_through: Mapping[Key, Through] = field(default_factory=dict)
+    is_selected: bool = True
+    is_external: bool = False
     notes: tuple[str, ...] = ()
 
     @property

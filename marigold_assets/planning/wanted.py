@@ -61,6 +61,8 @@ def _plan(state: AssetState, own: Judged, plans: Mapping[str, AssetPlan], judged
         restarts=restarts_of(state, planned) if state.is_chain else (),
         spans=spans_of(state, planned, {owner: tuple(judged[owner].planned) for owner in after}),
         code=state.code,
+        fingerprint=state.fingerprint,
+        lacks=own.lacks,
     )
     shared = in_run_of(plan, plans, {owner: one.state for owner, one in judged.items()})
     return plan if shared is None else replace(plan, in_run_of=shared)

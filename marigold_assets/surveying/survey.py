@@ -131,6 +131,7 @@ class Judgement:
         code_stale: What the present code version has not built.
         code_unknown: Those of which nobody knows which code has built them.
         stale: What was built from inputs that have changed since.
+        other_code: Partitions of the present code version whose code was another, as far as that is recorded.
     """
 
     built: tuple[Key, ...]
@@ -139,6 +140,7 @@ class Judgement:
     code_stale: tuple[CodeStale, ...]
     code_unknown: tuple[Key, ...]
     stale: tuple[Stale, ...]
+    other_code: tuple[Key, ...]
 
 
 def judge(evidence: Evidence, *, now: datetime) -> Judgement:
@@ -161,6 +163,7 @@ def judge(evidence: Evidence, *, now: datetime) -> Judgement:
         code_stale=tuple(_code_stale(evidence, [key for key in built if verdicts[key] is False], standing, mixture)),
         code_unknown=tuple(key for key in built if verdicts[key] is None),
         stale=tuple(_as_called_now(one, evidence.renamed) for one in found.values()),
+        other_code=tuple(key for key in built if verdicts[key] and _is_other_code(evidence, heads[key])),
     )
 
 
@@ -185,7 +188,7 @@ def survey(evidence: Evidence, *, now: datetime) -> Survey:
         written=tuple(_written(evidence.keys, heads, standing, definition_of)),
         retired=tuple(_written(gone, heads, standing, definition_of)),
         code_stale=found.code_stale,
-        other_code=tuple(key for key in by_present if _is_other_code(evidence, heads[key])),
+        other_code=found.other_code,
         code_unknown=tuple(key for key in built if key in cannot),
         code_unjudged=tuple(key for key in found.code_unknown if key not in standing),
         stale=found.stale,
