@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from marigold_assets.model import Acceptance
-from marigold_assets.planning.judging import CURRENT
 from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Reason, Skip
 from marigold_assets.planning.naming import named
 from marigold_assets.planning.states import Reads, Through, Verdict
@@ -40,7 +39,14 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def found_by(evidence: Evidence, now: datetime, reads: Mapping[str, Reads], *, records_inputs: bool) -> Found:
+def found_by(
+    evidence: Evidence,
+    now: datetime,
+    reads: Mapping[str, Reads],
+    *,
+    external: Collection[str] = (),
+    records_inputs: bool = True,
+) -> Found:
     """What is known of the partitions of an asset that exist.
 
     Of a partition that is stale only because one of its inputs is, nothing is wrong that building it would mend: it
@@ -50,6 +56,7 @@ def found_by(evidence: Evidence, now: datetime, reads: Mapping[str, Reads], *, r
         evidence: What is known of the asset.
         now: When (aware, UTC).
         reads: What it reads, as far as the code location has it.
+        external: What of that nothing here builds, so that nothing can be recorded of it.
         records_inputs: Whether what makes it records what it is given.
     """
     found = judge(evidence, now=now)
@@ -74,7 +81,14 @@ def found_by(evidence: Evidence, now: datetime, reads: Mapping[str, Reads], *, r
             f"its table holds {rows.stored:,} rows, and the ledger has {rows.most:,}: another tool has changed it; see"
             f" 'marigold versions {evidence.owner}'"
         )
-    doubts, cautions = _doubts(evidence, found.built, reads, strangers, records_inputs=records_inputs)
+    doubts, unrecorded = _doubts(evidence, found.built, reads, strangers)
+    how = "take it as a parameter" if records_inputs else "build it as a @partitioned_asset"
+    cautions: dict[str, Collection[Key]] = {
+        f"{{was}} built from {_listed(some)}, of which nothing was recorded: whether that has changed since, nobody"
+        f" knows; to have it recorded, {how}; to compute again all the same: --restate": keys
+        for lacking, keys in unrecorded.items()
+        if (some := lacking.difference(external))
+    }
     if found.other_code:
         cautions[
             "{was} built by code that was not the same, though its version is the present one; the version decides: to"
@@ -96,14 +110,12 @@ def through_of(one: Stale) -> Through:
 
 
 def _doubts(
-    evidence: Evidence,
-    built: Iterable[Key],
-    reads: Mapping[str, Reads],
-    strangers: Collection[str],
-    *,
-    records_inputs: bool,
-) -> tuple[dict[Key, str], dict[str, Collection[Key]]]:
-    """Of which partitions nobody knows whether their inputs are what they were: in words, and for many together."""
+    evidence: Evidence, built: Iterable[Key], reads: Mapping[str, Reads], strangers: Collection[str]
+) -> tuple[dict[Key, str], dict[frozenset[str], set[Key]]]:
+    """Of which partitions nobody knows whether their inputs are what they were, in words; and of what was nothing told.
+
+    The second: by assets that some partitions read and of which nothing was recorded then, those partitions.
+    """
     others = frozenset(owner for owner in reads if owner != evidence.owner)
     doubts: dict[Key, str] = {}
     unrecorded: dict[frozenset[str], set[Key]] = {}
@@ -118,12 +130,7 @@ def _doubts(
         if lacking:
             doubts[key] = f"of {_listed(lacking)}, which it reads, nothing was recorded"
             unrecorded.setdefault(lacking, set()).add(key)
-    how = "take it as a parameter" if records_inputs else "build it as a @partitioned_asset"
-    return doubts, {
-        f"{{was}} built from {_listed(some)}, of which nothing was recorded: whether that has changed since, nobody"
-        f" knows; to have it recorded, {how}; to compute again all the same: --restate": keys
-        for some, keys in unrecorded.items()
-    }
+    return doubts, unrecorded
 
 
 def _listed(owners: Iterable[str]) -> str:
@@ -174,7 +181,7 @@ def _said_of_asset(asset: AssetPlan, found: Found) -> AssetPlan:
     if not found.remarks:
         return replace(asset, notes=(*asset.notes, *notes)) if notes else asset
     skipped = tuple(
-        replace(one, because=found.remarks.get(one.key, CURRENT)) if one.reason is Skip.CURRENT else one
+        replace(one, because=found.remarks[one.key]) if one.reason is Skip.CURRENT and one.key in found.remarks else one
         for one in asset.skipped
     )
     current = [one.key for one in skipped if one.reason is Skip.CURRENT]

@@ -10,7 +10,7 @@ from marigold_assets.errors import ConfigurationError
 from marigold_assets.planning.lacking import Cause, cause_of, lacks_of
 from marigold_assets.planning.model import Key, Lack, Reason, Request, Skip, SkippedKey
 from marigold_assets.planning.naming import named
-from marigold_assets.planning.states import AssetState, Reads, Through
+from marigold_assets.planning.states import AssetState, Reads, Verdict
 
 How = tuple[Reason, str]
 """Why a partition is planned, and the same in words."""
@@ -193,27 +193,27 @@ class _Judging:
             if self.request.stale:
                 return Skip.MISSING, "was never built, and only what is stale was asked for"
             return Reason.MISSING, "was never built"
-        verdict, restate = self.state.verdicts.get(key), self.request.restate
-        through = None if restate else self.state.stale_through.get(key)
+        verdict = self.state.verdicts.get(key)
         if verdict is not None and verdict.accepted is None:
             return verdict.reason, verdict.because
-        if verdict is not None or key in self.state.unknown:
-            if verdict is not None:
-                skip, why = Skip.ACCEPTED, f"{verdict.because}, accepted: {verdict.accepted}"
-            else:
-                skip, why = Skip.UNKNOWN, self.state.unknown[key]
-            if rebuilt is not None:  # what was accepted, or cannot be judged, was made of other inputs
-                return Reason.STALE_INPUT, rebuilt
-            if through is not None:
-                return Skip.STALE, _stale_through(through)
-            return (Reason.RESTATEMENT, f"computed again on request, though {why}") if restate else (skip, why)
-        if rebuilt is not None:
+        if rebuilt is not None:  # what was accepted, or cannot be judged, was made of other inputs as well
             return Reason.STALE_INPUT, rebuilt
-        if missing is not None:
+        left, why = self._left(key, verdict)
+        if missing is not None and left is Skip.CURRENT:
             return Reason.LOOKBACK, f"precedes {missing}, which is missing"
-        if restate:
-            return Reason.RESTATEMENT, "computed again on request"
-        return (Skip.CURRENT, CURRENT) if through is None else (Skip.STALE, _stale_through(through))
+        if self.request.restate:
+            return Reason.RESTATEMENT, f"computed again on request{'' if left is Skip.CURRENT else f', though {why}'}"
+        if (through := self.state.stale_through.get(key)) is not None:
+            return Skip.STALE, f"stale only through {through.because}, which this plan does not build"
+        return left, why
+
+    def _left(self, key: Key, verdict: Verdict | None) -> tuple[Skip, str]:
+        """As what a partition is left alone of which nothing is wrong that building it would mend."""
+        if verdict is not None:
+            return Skip.ACCEPTED, f"{verdict.because}, accepted: {verdict.accepted}"
+        if key in self.state.unknown:
+            return Skip.UNKNOWN, self.state.unknown[key]
+        return Skip.CURRENT, CURRENT
 
     def _rebuilt(self, key: Key) -> str | None:
         """Which input of a partition the plan builds."""
@@ -301,15 +301,11 @@ class _Judging:
             for each in inputs:
                 if each in moving or (why := _why_stale(state, each, with_accepted=is_own)) is None:
                     continue
-                what = (
-                    f"{named(self.state.owner, key)} is built upon {named(one.owner, each)}, which is not in this plan"
-                )
+                upon = f"{named(self.state.owner, key)} is built upon {named(one.owner, each)}"
+                what = f"{upon}, which is not in this plan though it is stale ({why})"
                 if not is_own:
-                    return f"{what} though it is stale ({why}), and becomes stale with it; plan {one.owner} as well"
-                return (
-                    f"{what} though it is stale ({why}): runs tell of that in their log, and refuse it if they are"
-                    f" strict{self._mended_from(each)}"
-                )
+                    return f"{what}, and becomes stale with it; plan {one.owner} as well"
+                return f"{what}: runs tell of that in their log, and refuse it if strict{self._mended_from(each)}"
         return None
 
     def _mended_from(self, key: Key) -> str:
@@ -330,10 +326,6 @@ def _why_stale(state: AssetState, key: Key, *, with_accepted: bool = False) -> s
     if verdict is not None and (with_accepted or verdict.accepted is None):
         return verdict.because
     return None if through is None else f"{through.origin} was restated"
-
-
-def _stale_through(through: Through) -> str:
-    return f"stale only through {through.because}, which this plan does not build"
 
 
 def _in_words(one: _Input, key: Key, planned: Mapping[Key, How]) -> str:

@@ -277,7 +277,7 @@ def test_a_missing_module_is_named(shop):
 def test_an_explanation_names_every_input_of_a_partition(shop):
     project, path = shop
     said = project.run("explain", "*", "-f", path, "--partition", day(21))
-    assert "daily_sales\n  2024-01-21 is built, MISSING: was never built\n" in said
+    assert "daily_sales\n  2024-01-21 would be built, MISSING: was never built\n" in said
     assert "    reads shop/raw_orders 2024-01-21: is built by this plan\n" in said
     assert "    reads sales_to_date 2024-01-20: is built by this plan\n" in said
     said = project.run("explain", "daily_sales", "-f", path, "--partition", day(21))

@@ -225,7 +225,8 @@ def test_a_plan_survives_json_exactly():
         ([], "This is no plan"),
         ({"version": 1}, "This is no plan"),
         ({"format": "marigold/plan", "version": 99}, "has format 99"),
-        ({"format": "marigold/plan", "version": 1}, "The plan is damaged"),
+        ({"format": "marigold/plan", "version": 1}, "has format 1, and this release reads 2"),
+        ({"format": "marigold/plan", "version": 2}, "The plan is damaged"),
     ],
 )
 def test_what_is_no_plan_is_refused(values, why):
