@@ -240,9 +240,15 @@ class _Looking:
         if not existing:
             return existing, Found(notes=notes)
         evidence = gather_ledger(self.ledgers, asset, keyed.keys, self._options)
-        assets = self._location.assets
-        external = [owner for owner in reads if not assets[owner].definition.is_materializable]
-        found = found_by(evidence, self._now, reads, external=external, records_inputs=asset.is_partitioned_asset)
+        read = {owner: self._location.assets[owner] for owner in reads}
+        found = found_by(
+            evidence,
+            self._now,
+            reads,
+            unledgered=[owner for owner, one in read.items() if not one.has_ledger],
+            external=[owner for owner, one in read.items() if not one.definition.is_materializable],
+            records_inputs=asset.is_partitioned_asset,
+        )
         return existing, replace(found, notes=(*notes, *evidence.notes, *found.notes))
 
     def _existing(self, asset: LocatedAsset, keyed: Keyed) -> tuple[Collection[Key], tuple[str, ...]]:

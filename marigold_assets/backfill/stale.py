@@ -44,6 +44,7 @@ def found_by(
     now: datetime,
     reads: Mapping[str, Reads],
     *,
+    unledgered: Collection[str] = (),
     external: Collection[str] = (),
     records_inputs: bool = True,
 ) -> Found:
@@ -56,7 +57,8 @@ def found_by(
         evidence: What is known of the asset.
         now: When (aware, UTC).
         reads: What it reads, as far as the code location has it.
-        external: What of that nothing here builds, so that nothing can be recorded of it.
+        unledgered: What of that keeps no ledger, so that nothing is known of what it holds.
+        external: What of that nothing here builds, so that this cannot be helped.
         records_inputs: Whether what makes it records what it is given.
     """
     found = judge(evidence, now=now)
@@ -81,14 +83,17 @@ def found_by(
             f"its table holds {rows.stored:,} rows, and the ledger has {rows.most:,}: another tool has changed it; see"
             f" 'marigold versions {evidence.owner}'"
         )
-    doubts, unrecorded = _doubts(evidence, found.built, reads, strangers)
-    how = "take it as a parameter" if records_inputs else "build it as a @partitioned_asset"
-    cautions: dict[str, Collection[Key]] = {
-        f"{{was}} built from {_listed(some)}, of which nothing was recorded: whether that has changed since, nobody"
-        f" knows; to have it recorded, {how}; to compute again all the same: --restate": keys
-        for lacking, keys in unrecorded.items()
-        if (some := lacking.difference(external))
-    }
+    doubts, unrecorded = _doubts(evidence, found.built, reads, strangers, unledgered)
+    cautions: dict[str, Collection[Key]] = {}
+    for lacking, keys in unrecorded.items():
+        if some := lacking.difference(external):
+            how = "build it as a @partitioned_asset"
+            if records_inputs:
+                how = f"store {_listed(some)} by a FencedPartitionIOManager"
+            cautions[
+                f"{{was}} built from {_listed(some)}, of which nothing was recorded: whether that has changed since,"
+                f" nobody knows; to have it recorded, {how}; to compute again all the same: --restate"
+            ] = keys
     if found.other_code:
         cautions[
             "{was} built by code that was not the same, though its version is the present one; the version decides: to"
@@ -110,7 +115,11 @@ def through_of(one: Stale) -> Through:
 
 
 def _doubts(
-    evidence: Evidence, built: Iterable[Key], reads: Mapping[str, Reads], strangers: Collection[str]
+    evidence: Evidence,
+    built: Iterable[Key],
+    reads: Mapping[str, Reads],
+    strangers: Collection[str],
+    unledgered: Collection[str],
 ) -> tuple[dict[Key, str], dict[frozenset[str], set[Key]]]:
     """Of which partitions nobody knows whether their inputs are what they were, in words; and of what was nothing told.
 
@@ -123,9 +132,10 @@ def _doubts(
         recorded = {one.owner for one in evidence.heads[key].provenance.inputs}
         if not recorded.isdisjoint(strangers):
             doubts[key] = f"whether {_listed(recorded.intersection(strangers))} has changed is not known"
-        if others <= recorded:
+        if others <= recorded and not unledgered:
             continue
         recorded |= {evidence.renamed.get(owner, owner) for owner in recorded}
+        recorded.difference_update(unledgered)
         lacking = frozenset(one for one in others - recorded if reads[one].same_keys or reads[one].inputs_of(key))
         if lacking:
             doubts[key] = f"of {_listed(lacking)}, which it reads, nothing was recorded"
