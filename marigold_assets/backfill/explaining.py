@@ -142,9 +142,17 @@ def _in_order(asset: AssetPlan, order: Sequence[Key]) -> tuple[PlannedKey | Skip
 def _inputs_of(
     state: AssetState, key: Key, known: Mapping[str, AssetState], planned: Mapping[str, frozenset[Key]]
 ) -> tuple[ReadInput, ...]:
-    return tuple(
+    found = [
         _read(owner, reads.inputs_of(key), known, planned, is_required=reads.is_required)
         for owner, reads in state.reads.items()
+    ]
+    return *found, *map(_read_elsewhere, state.elsewhere)
+
+
+def _read_elsewhere(owner: str) -> ReadInput:
+    """What is read of an asset whose partitions are not known either."""
+    return ReadInput(
+        owner=owner, keys=(None,), count=1, is_required=False, planned=0, built=0, missing=(), is_external=True
     )
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 import dagster as dg
 
 from marigold_assets import dagster_loading, partitions, versions
+from marigold_assets.attempt import owner_of
 from marigold_assets.backfill.keyed import Keyed
 from marigold_assets.backfill.limits import limits_of
 from marigold_assets.backfill.past_prices import said_of_past_prices
@@ -29,6 +30,9 @@ from marigold_assets.planning.model import BackfillPlan, Key, Request
 from marigold_assets.planning.states import AssetState, Reads, Through
 from marigold_assets.surveying.gathering import gather_ledger, instance_home
 from marigold_assets.surveying.ledgers import Ledgers
+
+_ELSEWHERE = Reads(inputs_of=lambda key: (key,), is_required=False, same_keys=True)
+"""How an asset reads one of which nothing is known, its partitions included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +179,11 @@ class _Looking:
         keys = {one.asset_key for one in asset.spec.deps}
         return {owner: one for owner, one in self._location.assets.items() if one.key in keys}
 
+    def _elsewhere(self, asset: LocatedAsset) -> tuple[str, ...]:
+        """What an asset reads that the code location does not have."""
+        known = {one.key for one in self._location.assets.values()}
+        return tuple(owner_of(one.asset_key) for one in asset.spec.deps if one.asset_key not in known)
+
     def readers(self, chosen: Mapping[str, LocatedAsset]) -> tuple[str, ...]:
         """What reads some assets and is none of them."""
         keys = {one.key for one in chosen.values()}
@@ -202,6 +211,7 @@ class _Looking:
             code=asset.code.version or asset.code.fingerprint or "",
             fingerprint=fingerprint,
             stale_through=found.through,
+            elsewhere=self._elsewhere(asset),
             notes=(*notes, *found.notes),
         )
         return state, found
@@ -241,12 +251,13 @@ class _Looking:
             return existing, Found(notes=notes)
         evidence = gather_ledger(self.ledgers, asset, keyed.keys, self._options)
         read = {owner: self._location.assets[owner] for owner in reads}
+        elsewhere = self._elsewhere(asset)
         found = found_by(
             evidence,
             self._now,
-            reads,
-            unledgered=[owner for owner, one in read.items() if not one.has_ledger],
-            external=[owner for owner, one in read.items() if not one.definition.is_materializable],
+            {**reads, **dict.fromkeys(elsewhere, _ELSEWHERE)},
+            unledgered=[*elsewhere, *(owner for owner, one in read.items() if not one.has_ledger)],
+            external=[*elsewhere, *(owner for owner, one in read.items() if not one.definition.is_materializable)],
             records_inputs=asset.is_partitioned_asset,
         )
         return existing, replace(found, notes=(*notes, *evidence.notes, *found.notes))

@@ -129,13 +129,13 @@ def _doubts(
     doubts: dict[Key, str] = {}
     unrecorded: dict[frozenset[str], set[Key]] = {}
     for key in built:
-        recorded = {one.owner for one in evidence.heads[key].provenance.inputs}
+        inputs = evidence.heads[key].provenance.inputs
+        recorded = {one.owner for one in inputs if one.content_hash is not None or one.owner not in unledgered}
         if not recorded.isdisjoint(strangers):
             doubts[key] = f"whether {_listed(recorded.intersection(strangers))} has changed is not known"
-        if others <= recorded and not unledgered:
+        if others <= recorded:
             continue
         recorded |= {evidence.renamed.get(owner, owner) for owner in recorded}
-        recorded.difference_update(unledgered)
         lacking = frozenset(one for one in others - recorded if reads[one].same_keys or reads[one].inputs_of(key))
         if lacking:
             doubts[key] = f"of {_listed(lacking)}, which it reads, nothing was recorded"

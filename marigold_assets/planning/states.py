@@ -75,6 +75,7 @@ class AssetState:
         fingerprint: The fingerprint of that code, whether it has a version or not; empty where that is not known.
         stale_through: Of those that exist and that would be made of the same again, through which input they are stale
             all the same, and what was restated.
+        elsewhere: What it reads and the code location does not have, so that nothing is known of it.
         is_selected: Whether the asset is asked for, though perhaps none of its partitions; otherwise it is only read.
         is_external: Whether nothing here builds it: then all of it counts as existing, and nobody knows.
         notes: What people should know.
@@ -93,6 +94,7 @@ class AssetState:
     code: str = ""
     fingerprint: str = ""
     stale_through: Mapping[Key, Through] = field(default_factory=dict)
+    elsewhere: tuple[str, ...] = ()
     is_selected: bool = True
     is_external: bool = False
     notes: tuple[str, ...] = ()

@@ -85,7 +85,7 @@ def test_what_is_current_is_not_launched(shop, marigold):
         ((*RAW, "--yes", "--unbounded", " "), "--unbounded is blank: say why."),
         (("--plan", "shop.duckdb", "--yes"), "shop.duckdb holds no plan"),
         (("--plan", "nothing.json", "--yes"), "nothing.json"),
-        (("sales_to_date", "--yes", "--without-daemon"), "--skip-blocked"),
+        (("sales_to_date", "--yes", "--without-daemon"), "take it along: '*sales_to_date' is sales_to_date and all"),
         (("*", "--yes", "--order", "newest-first", "--skip-blocked"), "newest"),
         ((*RAW, "--yes", "--canary", "-1"), "--canary"),
     ],
@@ -112,6 +112,16 @@ def test_an_instance_that_bounds_nothing_is_refused_with_the_lines_that_bound_it
 def test_a_name_that_is_none_is_refused(marigold):
     assert "this instance has no backfill" in marigold("status", code=2).lower()
     assert "there is no launch and no backfill 'abcdefgh'" in marigold("cancel", "abcdefgh", code=2).lower()
+
+
+def test_a_saved_plan_is_not_launched_with_code_that_was_not_the_same_though_its_version_is(shop, marigold):
+    marigold("plan", *RAW, "--save", "approved.json")
+    other = shop.shop("edited", cents=11)
+    saved = ["launch", "--plan", "approved.json", "--yes", "--without-daemon", "--dry-run"]
+    message = shop.run(*saved, "-f", str(other), code=2)
+    assert "shop/raw_orders is built by code that was not the same, though it is still called 1" in message
+    marigold(*saved)
+    assert backfills(shop) == []
 
 
 def test_a_launch_for_when_the_daemon_starts_is_told_found_and_conflicts(shop, marigold):

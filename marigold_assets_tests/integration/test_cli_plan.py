@@ -13,7 +13,7 @@ import pytest
 from marigold_assets.backfill.past_runs import past_runs
 from marigold_assets.location import LocationOptions, load
 from marigold_assets.planning.as_json import from_json
-from marigold_assets_tests.integration.cli_project import Project, day
+from marigold_assets_tests.integration.cli_project import SHOP, Project, day
 
 pytestmark = pytest.mark.slow
 
@@ -213,6 +213,28 @@ def test_a_plan_that_is_not_empty_has_an_exit_code_of_its_own(shop):
     project.run("plan", "daily_sales", "-f", path, code=0)
     current = ["daily_sales", "--from", day(1), "--to", day(5)]
     assert "Nothing to build: 5 partitions left alone." in project.run("plan", *current, "-f", path, "--exit-code")
+    stale = ["sales_to_date", "--from", day(6), "--to", day(20)]
+    assert "Nothing to build, and not all is well: 15 partitions left alone, 15 stale.\n" in project.run(
+        "plan", *stale, "-f", path, "--exit-code", code=3
+    )
+
+
+def test_what_cannot_be_built_is_not_called_nothing_to_build_and_the_way_out_is_told(shop):
+    project, path = shop
+    blocked = ["plan", "daily_sales", "--from", day(21), "-f", path]
+    said = project.run(*blocked, "--exit-code", code=3)
+    assert "Nothing can be built: 11 partitions blocked.\n" in said
+    assert said.endswith(
+        f"\nBlocked: 11 partitions of daily_sales lack shop/raw_orders {day(21)} to {day(31)}; take it along:"
+        " '*daily_sales' is daily_sales and all that it reads.\n"
+    )
+    along = project.run("plan", "*daily_sales", "--from", day(21), "-f", path)
+    assert "22 partitions of 2 assets to build" in along
+    assert "Blocked:" not in along
+    chain = project.run("plan", "*sales_to_date", "--from", day(25), "-f", path)
+    assert f"lack sales_to_date {day(21)} to {day(24)}; begin earlier: --from {day(21)}.\n" in chain
+    assert "14 partitions of 2 assets to build" in chain
+    assert "7 left alone, 7 blocked\n" in chain
 
 
 def test_a_plan_is_shown_in_ranges_with_its_shape_its_price_and_what_to_do_next(shop):
@@ -314,3 +336,12 @@ def test_what_the_report_of_versions_proposes_is_a_plan_of_what_it_names(shop):
     command = words.split("Remedy: ")[1].split(" (its price")[0]
     found = from_json(json.loads(project.run(*command.replace("marigold launch", "plan").split(), "--json")))
     assert reasons(found, "daily_sales") == {"STALE_CODE": days(6, 20)}
+
+
+def test_what_is_built_elsewhere_is_never_said_to_exist(tmp_path, monkeypatch):
+    project = Project(tmp_path)
+    text = SHOP.replace('key_prefix=["shop"])', 'key_prefix=["shop"], deps=[dg.AssetSpec("elsewhere")])')
+    path = project.shop("outside", text=text)
+    monkeypatch.chdir(tmp_path)
+    said = project.run("explain", "shop/raw_orders", "-f", str(path), "--partition", day(1), home=False)
+    assert "    reads elsewhere: built outside of this code location, which does not know what exists of it\n" in said

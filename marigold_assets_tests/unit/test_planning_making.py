@@ -67,6 +67,10 @@ def test_a_plan_of_code_that_changed_again_or_of_other_runs_is_another_one():
     missing = plan_of([asset("raw", KEYS, code="1")])
     assert changed(missing, plan_of([asset("raw", KEYS, code="2")])) == "raw is built by other code: 2, not 1"
     assert changed(missing, plan_of([asset("raw", KEYS)])) == "raw is built by other code: unknown, not 1"
+    first, second = (plan_of([asset("raw", KEYS, code="1", fingerprint=one)]) for one in ("cf2:a", "cf2:b"))
+    assert changed(first, second) == "raw is built by code that was not the same, though it is still called 1"
+    assert changed(missing, first) is not None
+    assert changed(first, first) is None
 
 
 def test_a_plan_whose_partitions_wait_for_others_is_another_one():
@@ -209,13 +213,18 @@ def test_as_many_canaries_as_partitions_leave_nothing():
 def test_a_plan_survives_json_exactly():
     keys = days(20)
     accepted = replace(STALE, accepted="by nadia: seen")
-    raw = asset("raw", keys, built=set(keys[:9]), verdicts={keys[1]: STALE, keys[3]: accepted}, lookback=1)
-    states = [raw, asset("window", keys, reads={"raw": shifted(keys, -1, 0)}, notes=("slow",)), *market(3)[1:]]
+    verdicts = {keys[1]: STALE, keys[3]: accepted}
+    raw = asset("raw", keys, built=set(keys[:9]), verdicts=verdicts, lookback=1, fingerprint="cf2:a")
+    late = asset("late", keys, wanted=keys[4:], built={keys[4]}, reads={"far": SAME}, chain=True)
+    window = asset("window", keys, reads={"raw": shifted(keys, -1, 0)}, notes=("slow",))
+    states = [asset("far", keys, wanted=(), is_selected=False), late, raw, window, *market(3)[1:]]
     plan = plan_of(
         states, first=keys[0], restate=False, made_at=datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
     )
     again = from_json(json.loads(json.dumps(to_json(plan))))
     assert again == plan
+    assert any(one.lacks for one in plan.assets)
+    assert any(one.fingerprint for one in plan.assets)
     assert changed(plan, again) is None
 
 
@@ -264,7 +273,8 @@ WRONG = ("three", 3, -1, 1.5, float("nan"), True, None, [], {}, [["x"]], {"x": {
 def test_whatever_is_wrong_in_a_plan_is_refused_or_makes_no_difference_to_its_types():
     keys = days(4)
     window = asset("window", keys, reads={"raw": shifted(keys, -1, 0)}, keys_per_run=2, built={keys[1]})
-    values = json.loads(json.dumps(to_json(plan_of([asset("raw", keys), window, *market(2)[2:]]))))
+    late = asset("late", keys, wanted=keys[2:], chain=True)
+    values = json.loads(json.dumps(to_json(plan_of([asset("raw", keys), window, late, *market(2)[2:]]))))
     paths = list(places(values))
     assert len(paths) > 100
     refused = 0

@@ -8,7 +8,7 @@ import pytest
 
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.planning.model import PlannedKey, Reason
-from marigold_assets.planning.states import AssetState, Reads, Verdict
+from marigold_assets.planning.states import AssetState, Reads, Through, Verdict
 from marigold_assets.planning.wanted import wanted
 from marigold_assets_tests.unit.planning_states import (
     SAME,
@@ -222,6 +222,42 @@ def test_a_chain_that_would_be_built_upon_a_stale_past_says_so():
     chain = asset("total", KEYS, wanted=KEYS[3:], built=set(KEYS[:3]), verdicts={D3: STALE}, chain=True)
     (note,) = only([chain]).notes
     assert note.startswith(f"total[{D4}] is built upon total[{D3}], which is not in this plan though it is stale")
+
+
+THROUGH = Through(owner="total", because=f"total[{D1}]", origin=f"raw[{D1}]")
+
+
+def test_what_is_stale_through_what_is_not_built_is_left_as_stale_and_built_with_what_it_reads():
+    known = {"built": set(KEYS), "stale_through": {D2: THROUGH, D3: THROUGH}, "chain": True}
+    one = only([asset("total", KEYS, wanted=KEYS[1:], **known)])
+    assert [(key.key, key.reason.value) for key in one.skipped[:3]] == [(D2, "STALE"), (D3, "STALE"), (D4, "CURRENT")]
+    assert one.skipped[0].because == f"stale only through total[{D1}], which this plan does not build"
+    accepted = {D2: replace(STALE, accepted="by nadia: seen"), D4: replace(STALE, accepted="by nadia: seen")}
+    assert skipped([asset("total", KEYS, wanted=KEYS[1:4], verdicts=accepted, **known)]) == {
+        "total": {D2: "STALE", D3: "STALE", D4: "ACCEPTED"}
+    }
+    assert planned([asset("total", KEYS, verdicts={D1: STALE}, **known)]) == {
+        "total": {D1: "STALE_CODE"} | all_alike(KEYS[1:], "STALE_INPUT")
+    }
+    assert planned([asset("total", KEYS, wanted=(D2,), **known)], restate=True) == {"total": {D2: "RESTATEMENT"}}
+
+
+def test_what_is_built_upon_what_is_stale_and_stays_so_says_from_where_on_to_mend_it():
+    known = {"verdicts": {D2: STALE}, "stale_through": {D3: THROUGH}}
+    chain = asset("total", KEYS, wanted=KEYS[3:], built=set(KEYS[:3]), chain=True, **known)
+    (note,) = only([chain]).notes
+    assert note == (
+        f"total[{D4}] is built upon total[{D3}], which is not in this plan though it is stale (raw[{D1}] was restated):"
+        f" runs tell of that in their log, and refuse it if strict; to mend it, begin with {D2}"
+    )
+    read = asset("total", KEYS, wanted=(), built=set(KEYS), stale_through={D3: THROUGH})
+    daily = asset("daily", KEYS, reads={"total": SAME})
+    (note,) = only([read, daily]).notes
+    assert note == (
+        f"daily[{D3}] is built upon total[{D3}], which is not in this plan though it is stale (raw[{D1}] was restated),"
+        " and becomes stale with it; plan total as well"
+    )
+    assert only([read, replace(daily, wanted=KEYS[3:])]).notes == ()
 
 
 def test_an_asset_without_partitions_reads_all_of_another():
