@@ -48,6 +48,7 @@ ONCE = (
     "integration/test_dagster_internals.py",
     "integration/test_gaps.py",
     "integration/test_gathering.py",
+    "integration/test_plan_says.py",
     "integration/test_latest_interval.py",
     "integration/test_launching.py",
     "integration/test_lock.py",
