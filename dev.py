@@ -48,13 +48,15 @@ ONCE = (
     "integration/test_dagster_internals.py",
     "integration/test_gaps.py",
     "integration/test_gathering.py",
-    "integration/test_plan_says.py",
     "integration/test_latest_interval.py",
     "integration/test_launching.py",
     "integration/test_lock.py",
     "integration/test_partitioned_chains.py",
+    "integration/test_partitioned_faults.py",
+    "integration/test_partitioned_functions.py",
     "integration/test_partitioned_processes.py",
     "integration/test_partitioned_standing.py",
+    "integration/test_plan_says.py",
     "integration/test_planning_as_dagster.py",
     "integration/test_preflight_settings.py",
     "integration/test_process_priority.py",
@@ -62,6 +64,7 @@ ONCE = (
     "integration/test_replanning.py",
     "integration/test_resuming.py",
     "integration/test_trial.py",
+    "integration/test_version_history.py",
     "market/test_definitions.py",
     "market/test_dev.py",
     "market/test_headless.py",
@@ -77,7 +80,7 @@ ONCE = (
 ALONE = "processes or daemon or stress"
 QUICK = f"not (slow or {ALONE})"
 SHARED = f"not ({ALONE})"
-SHARING = ("-n", "2", "--dist", "worksteal")
+SHARING = ("-n", "3", "--dist", "worksteal")  # one more than cores: some only wait
 PYTEST_FOUND_NO_TEST = 5
 
 

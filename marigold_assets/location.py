@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -55,11 +56,14 @@ class LocatedAsset:
         """Its partitions, if it has any."""
         return self.spec.partitions_def
 
-    def partition_keys(self, instance: dg.DagsterInstance | None = None) -> list[str | None]:
+    def partition_keys(
+        self, instance: dg.DagsterInstance | None = None, *, as_of: datetime | None = None
+    ) -> list[str | None]:
         """Its partitions in order; ``[None]`` if it has none.
 
         Args:
             instance: Where dynamic partitions are.
+            as_of: When intervals must have ended to be partitions (aware); ``None``: now.
 
         Raises:
             ConfigurationError: It has dynamic partitions, and there is no instance.
@@ -73,7 +77,8 @@ class LocatedAsset:
                 remedy="set DAGSTER_HOME to the folder of the instance",
                 asset=self.owner,
             )
-        return [str(key) for key in definition.get_partition_keys(dynamic_partitions_store=instance)]
+        found = definition.get_partition_keys(current_time=as_of, dynamic_partitions_store=instance)
+        return [str(key) for key in found]
 
     @property
     def function(self) -> Callable[..., Any] | None:

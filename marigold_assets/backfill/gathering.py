@@ -169,7 +169,7 @@ class _Looking:
             definition = asset.partitions_def
             known = next((one for one in self._by_definition if one.definition == definition), None)
             if known is None:
-                known = Keyed(definition, asset.partition_keys(self._instance))
+                known = Keyed(definition, asset.partition_keys(self._instance, as_of=self._now))
                 self._by_definition.append(known)
             self._keyed[asset.owner] = known
         return self._keyed[asset.owner]

@@ -34,14 +34,18 @@ class Planner:
         self._location, self._instance, self._options = location, instance, options
         self._gathered: Gathered | None = None
 
-    def make(self, request: Request) -> BackfillPlan:
+    def make(self, request: Request, *, as_of: datetime | None = None) -> BackfillPlan:
         """The plan of a request, as things stand now.
+
+        Args:
+            request: What is asked for.
+            as_of: Which partitions there are is that of then (aware); ``None``: of now.
 
         Raises:
             ConfigurationError: The selection or the range names what there is not.
             StoreBusyError: Another process holds a database.
         """
-        now = datetime.now(UTC)
+        now = as_of or datetime.now(UTC)
         self._gathered = gather_states(self._location, request, instance=self._instance, now=now, options=self._options)
         return plan_of(self._gathered, request, instance=self._instance, now=now)
 
@@ -52,12 +56,12 @@ class Planner:
         return {one.owner: self._location.asset(one.owner).partition_keys(self._instance) for one in plan.assets}
 
     def refuse_changed(self, plan: BackfillPlan) -> None:
-        """Refuse a plan that would be another one now.
+        """Refuse a plan that would be another one now, but for partitions that did not exist when it was made.
 
         Raises:
             PlanConflictError: It would.
         """
-        refusing.refuse_changed(plan, changed(plan, self.make(plan.request)))
+        refusing.refuse_changed(plan, changed(plan, self.make(plan.request, as_of=plan.made_at)))
 
     def refuse_moved(self, plan: BackfillPlan) -> None:
         """The same, where its ledgers have moved: to ask that is cheap.
@@ -87,7 +91,7 @@ class Planner:
         Raises:
             PlanConflictError: Some of it is not.
         """
-        made = self.make(plan.request)
+        made = self.make(plan.request, as_of=plan.made_at)
         planned = {one.owner: {key.key for key in one.keys} for one in made.assets}
         skipped = {one.owner: {key.key: key for key in one.skipped} for one in made.assets}
         reasons = {one.owner: {key.key: key.reason for key in one.keys} for one in plan.assets}

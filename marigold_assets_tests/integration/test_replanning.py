@@ -2,9 +2,12 @@
 
 # No `from __future__ import annotations` here: Dagster compares the annotation of `context` with its classes.
 
+from datetime import UTC, datetime
+
 import dagster as dg
 import pandas as pd
 import pytest
+import time_machine
 
 from marigold_assets import FencedPartitionIOManager, partitioned_asset
 from marigold_assets.backfill.replanning import Planner
@@ -120,3 +123,18 @@ def test_what_would_be_rebuilt_for_its_inputs_is_built_though_these_came_out_as_
     shop.build("sales", D1)
     assert reasons(planner.make(plan.request), "sales") == {}
     planner.refuse_gone(plan, rest(sales=(D2, D3)))
+
+
+def test_a_plan_that_was_made_before_midnight_is_what_there_is_to_do_after_it(shop):
+    with time_machine.travel(datetime(2024, 1, 4, 23, 50, tzinfo=UTC), tick=False):
+        plan = shop.planner().make(Request(selection="key:rates or key:sales"))
+        assert list(reasons(plan, "rates")) == [D1, D2, D3]
+    with time_machine.travel(datetime(2024, 1, 5, 0, 10, tzinfo=UTC), tick=False):
+        planner = shop.planner()
+        assert list(reasons(planner.make(plan.request), "rates")) == [D1, D2, D3, D4]
+        planner.refuse_changed(plan)
+        shop.build("rates", D4)  # of what is read, another day exists meanwhile
+        planner.refuse_moved(plan)
+        shop.build("rates", D3)
+        with pytest.raises(PlanConflictError, match=f"rates\\[{D3}\\] is not to be built any more"):
+            planner.refuse_moved(plan)
