@@ -15,8 +15,6 @@ LAUNCH_TAG: Final = "marigold/launch"
 MAX_FAILURES_TAG: Final = "marigold/max_failures"
 """How many runs of a launch may fail before the rest is not worth starting."""
 
-"""Has a backfill that somebody has launched again by hand: it inherits the tags of the other, and is another one."""
-
 
 def is_of_launch(run: dg.DagsterRun) -> bool:
     """Whether a run that has the tags of a launch is part of it.

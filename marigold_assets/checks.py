@@ -17,6 +17,7 @@ from marigold_assets.lineage import Code
 from marigold_assets.mixtures import Mixture
 from marigold_assets.model import LedgerEntry, fold
 from marigold_assets.resource import FencedPartitionResource
+from marigold_assets.run_tags import BACKFILL_TAG
 from marigold_assets.uniformity import (
     Subject,
     mixture_of,
@@ -75,7 +76,8 @@ def build_uniform_version_check(
         asset: The asset, which has partitions and is stored by this package.
         columns: The columns that count, where the asset declares what its code versions change (the metadata
             ``marigold/column_versions``); all by default.
-        blocking: Whether assets behind it are not built in the same run where it fails.
+        blocking: Whether assets behind it are not built in the same run where it fails. In a run of a backfill, which
+            may be rebuilding the others, odd partitions are a warning, and block nothing.
         io_manager_key: The resource that stores the asset, also where that is a ``FencedPartitionResource``.
         name: The name of the check.
 
@@ -93,7 +95,9 @@ def build_uniform_version_check(
     def uniform_version(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         """All partitions were built under one definition."""
         manager = manager_of_check(context, io_manager_key, owner_of(asset.key))
-        return _judged(asset, manager, context.instance, columns)
+        is_being_rebuilt = BACKFILL_TAG in context.run.tags
+        severity = dg.AssetCheckSeverity.WARN if is_being_rebuilt else dg.AssetCheckSeverity.ERROR
+        return _judged(asset, manager, context.instance, columns, severity=severity)
 
     return uniform_version
 
@@ -103,6 +107,8 @@ def _judged(
     manager: FencedPartitionIOManager | FencedPartitionResource,
     instance: dg.DagsterInstance,
     columns: Sequence[str] | None,
+    *,
+    severity: dg.AssetCheckSeverity,
 ) -> dg.AssetCheckResult:
     spec = asset.specs_by_key[asset.key]
     table = partitions.table_of_asset(asset.key, spec.metadata, manager.schema_)
@@ -129,6 +135,7 @@ def _judged(
     shown = versions.stretches(keys, known, found.definition_of)[:_MOST_SHOWN]
     return dg.AssetCheckResult(
         passed=not found.odd and unknown is None,
+        severity=severity if unknown is None else dg.AssetCheckSeverity.ERROR,
         description=_described(subject, found) if unknown is None else unknown,
         metadata={
             "marigold/definitions": dg.MetadataValue.table([_record(one) for one in shown]),

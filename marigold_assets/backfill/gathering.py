@@ -245,7 +245,7 @@ class _Looking:
     def _judged(self, asset: LocatedAsset, keyed: Keyed, reads: Mapping[str, Reads]) -> tuple[Collection[Key], Found]:
         existing, notes = self._existing(asset, keyed)
         if not asset.has_ledger:
-            said = "exists, and what has built it from what is not recorded"
+            said = "exists; which code has built it, and from which inputs, is not recorded"
             return existing, Found(remarks=dict.fromkeys(existing, said), notes=notes)
         if not existing:
             return existing, Found(notes=notes)

@@ -110,31 +110,42 @@ class LaunchRuns:
         """The assets of a run; that of a whole job does not say which."""
         return run.asset_selection or dagster_internals.planned_asset_keys(self._instance, run)
 
-    def failed_for_good(self) -> list[dg.DagsterRun]:
+    @cached_property
+    def _failed(self) -> Sequence[dg.DagsterRun]:
+        return self.some(*_FAILED)
+
+    @cached_property
+    def failed_for_good(self) -> Sequence[dg.DagsterRun]:
         """Those that failed, and that Dagster does not try again."""
-        return [one for one in self.some(*_FAILED) if one.tags.get(WILL_RETRY_TAG) != "true"]
+        return [one for one in self._failed if one.tags.get(WILL_RETRY_TAG) != "true"]
 
     def failed_when_done(
         self, heads: Mapping[str, Mapping[Key, LedgerEntry] | None], keys: Keys, between: Between | None = None
     ) -> list[dg.DagsterRun]:
         """Those that failed for good though nothing of theirs is left to build, as by a check that blocks.
 
-        Where others have built something of it since, that has mended it, as far as a ledger tells.
+        What they have built is what they, and those that they are retries of, have left. Where others have built
+        something of it since, that has mended it, as far as a ledger tells; and so has a retry that succeeded.
 
         Args:
             heads: By asset, the newest entries of its partitions; ``None`` where there is no ledger.
             keys: The order of partitions.
             between: As for :meth:`places`.
         """
+        if not self.failed_for_good:
+            return []
+        roots = {one.run_id: _root_of(one) for one in self._failed}
+        mended = {_root_of(one) for one in self.some(dg.DagsterRunStatus.SUCCESS)}
 
         def is_own(run: dg.DagsterRun, owner: str, key: Key) -> bool:
             entries = heads.get(owner)
-            return entries is None or (key in entries and entries[key].run_id == run.run_id)
+            return entries is None or (key in entries and roots.get(entries[key].run_id) == _root_of(run))
 
         return [
             run
-            for run, made in self._made_by(self.failed_for_good(), keys, between)
-            if all(is_own(run, owner, key) for owner, theirs in made.items() for key in theirs)
+            for run, made in self._made_by(self.failed_for_good, keys, between)
+            if _root_of(run) not in mended
+            and all(is_own(run, owner, key) for owner, theirs in made.items() for key in theirs)
         ]
 
     def busy_seconds(self, since: datetime, built_by: Set[str] = frozenset()) -> float | None:
@@ -163,7 +174,7 @@ class LaunchRuns:
 
     def troubles(self) -> Iterator[Trouble]:
         """The newest of those that failed."""
-        for run in self.failed_for_good()[:_MOST_TOLD]:
+        for run in self.failed_for_good[:_MOST_TOLD]:
             fenced = run.tags.get(FENCED_OUT_BY_TAG)
             yield Trouble(
                 run_id=run.run_id,
@@ -172,15 +183,33 @@ class LaunchRuns:
                 fenced_out_by=None if fenced in {None, NOBODY} else fenced,
             )
 
-    def failed_checks(self) -> Iterator[str]:
-        """The asset checks that have failed in them, other than as a warning, in words."""
-        for run in self.some():
+    def failed_checks(self) -> list[str]:
+        """The asset checks that have failed in them, other than as a warning, in words.
+
+        Of the same check of the same partitions the last time counts: a retry may have passed it.
+        """
+        last: dict[tuple[dg.AssetKey, str, str], tuple[float, str | None]] = {}
+        for run in self._all():
             for entry in self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
                 event = entry.dagster_event
                 result = None if event is None else event.asset_check_evaluation_data
-                if result is not None and not result.passed and result.severity is dg.AssetCheckSeverity.ERROR:
-                    where = result.partition or _shown_keys(run)
-                    yield f"{result.check_name} of {owner_of(result.asset_key)} [{where}], run {run.run_id}"
+                if result is None:
+                    continue
+                keys = result.partition or _shown_keys(run)
+                of = owner_of(result.asset_key) + (f" [{keys}]" if keys else "")
+                is_wrong = not result.passed and result.severity is dg.AssetCheckSeverity.ERROR
+                said = f"{result.check_name} of {of}, run {run.run_id}" if is_wrong else None
+                place = result.asset_key, result.check_name, keys
+                if place not in last or last[place][0] < entry.timestamp:
+                    last[place] = entry.timestamp, said
+        return [said for _, said in last.values() if said is not None]
+
+    def _all(self) -> Iterator[dg.DagsterRun]:
+        yield from self.late
+        cursor: str | None = None
+        while page := self._instance.get_runs(filters=self._filter(), cursor=cursor, limit=_PAGE):
+            yield from page
+            cursor = page[-1].run_id
 
     def _message(self, run_id: str) -> str:
         """The first line of what a run says of its failure: of an error its innermost cause, where that is known."""
@@ -200,6 +229,10 @@ class LaunchRuns:
                 return _innermost(failure.error)
             return _first_line(entry.message if event is None else event.message or "")
         return "nothing was recorded"
+
+
+def _root_of(run: dg.DagsterRun) -> str:
+    return run.root_run_id or run.tags.get(ROOT_RUN_TAG) or run.run_id
 
 
 def _keys_of(

@@ -39,7 +39,8 @@ class Planner:
 
         Args:
             request: What is asked for.
-            as_of: Which partitions there are is that of then (aware); ``None``: of now.
+            as_of: Which partitions there are, and what is accepted for how long, is that of then (aware); ``None``: of
+                now.
 
         Raises:
             ConfigurationError: The selection or the range names what there is not.

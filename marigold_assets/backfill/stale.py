@@ -199,7 +199,7 @@ def _said_of_asset(asset: AssetPlan, found: Found) -> AssetPlan:
         some = [key for key in current if key in keys]
         if some:
             span = "" if some[0] is None else f", {some[0]}" + (f" to {some[-1]}," if len(some) > 1 else ",")
-            notes.append(f"{_count(len(some))}{span} {words.format(was='was' if len(some) == 1 else 'were')}")
+            notes.append(f"{_count(len(some))}{span} {words.replace('{was}', 'was' if len(some) == 1 else 'were')}")
     return replace(asset, skipped=skipped, notes=(*asset.notes, *notes))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Sequence
 
 from marigold_assets.planning.model import Absence, BackfillPlan, Lack
 
@@ -13,13 +14,13 @@ _PLAIN = re.compile(r"[^\s+*:()\"',]+")
 def unblocking(plan: BackfillPlan) -> list[str]:
     """What the blocked partitions of a plan lack and how to get it, a line for each of it.
 
-    What several assets lack is told once, with the last of them, which may read the others.
+    What several assets lack alike is told once, where the same helps all of them.
     """
-    found: dict[tuple[str, Absence], list[tuple[str, Lack]]] = {}
+    found: dict[tuple[str, str, str], list[tuple[str, Lack]]] = {}
     for asset in plan.assets:
         for lack in asset.lacks:
-            found.setdefault((lack.owner, lack.absence), []).append((asset.owner, lack))
-    return [_line(some) for some in found.values()]
+            found.setdefault((lack.owner, _span(lack), remedy_of(lack, asset.owner)), []).append((asset.owner, lack))
+    return [_line(span, remedy, some) for (_, span, remedy), some in found.items()]
 
 
 def remedy_of(lack: Lack, owner: str) -> str:
@@ -28,9 +29,9 @@ def remedy_of(lack: Lack, owner: str) -> str:
         selection = f"*{owner}" if _PLAIN.fullmatch(owner) else f'+key:"{owner}"'
         return f"take it along: {selection!r} is {owner} and all that it reads"
     if lack.absence is Absence.BEFORE:
-        return f"begin earlier: --from {lack.first}"
+        return f"begin earlier: --from {shlex.quote(str(lack.first))}"
     if lack.absence is Absence.BEHIND:
-        return f"end later: --to {lack.last}"
+        return f"end later: --to {shlex.quote(str(lack.last))}"
     if lack.absence is Absence.NOT_STALE:
         return "plan without --stale, which leaves out what was never built"
     if lack.absence is Absence.LEFT_OUT:
@@ -38,12 +39,14 @@ def remedy_of(lack: Lack, owner: str) -> str:
     return "nothing can build that: its definition has no such partition"
 
 
-def _line(some: Iterable[tuple[str, Lack]]) -> str:
-    *others, (owner, last) = some
-    every = [*(lack for _, lack in others), last]
-    count = sum(lack.blocked for lack in every)
-    names = ", ".join([*(name for name, _ in others), owner])
+def _span(lack: Lack) -> str:
+    if lack.first is None:
+        return ""
+    return f" {lack.first}" + (f" to {lack.last}" if lack.last != lack.first else "")
+
+
+def _line(span: str, remedy: str, some: Sequence[tuple[str, Lack]]) -> str:
+    count = sum(lack.blocked for _, lack in some)
+    names = ", ".join(owner for owner, _ in some)
     what = f"{count:,} partition{'' if count == 1 else 's'} of {names} lack{'s' if count == 1 else ''}"
-    first, final = min(str(lack.first) for lack in every), max(str(lack.last) for lack in every)
-    span = "" if last.first is None else f" {first}" + (f" to {final}" if final != first else "")
-    return f"Blocked: {what} {last.owner}{span}; {remedy_of(last, owner)}"
+    return f"Blocked: {what} {some[0][1].owner}{span}; {remedy}"

@@ -153,8 +153,12 @@ class Progress:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was planned is launched: not only a canary of it."""
-        return self.price is None or self.price.partitions <= self.total
+        """Whether all that was planned is launched: of a launch not only a canary.
+
+        One backfill, looked at by its own name, is all that there is to it, whatever the price of its launch is for.
+        """
+        is_launch = self.backfills[0].tags.get(LAUNCH_TAG) == self.name
+        return not is_launch or self.price is None or self.price.partitions <= self.total
 
     @property
     def is_well(self) -> bool:
@@ -220,12 +224,7 @@ def find(instance: dg.DagsterInstance, name: str | None) -> tuple[str, tuple[Bac
         ConfigurationError: There are none.
     """
     if name is None:
-        newest = [one for one in dagster_instance.backfills(instance, most=_MOST_TOLD) if SENTINEL_TAG not in one.tags]
-        if not newest:
-            raise ConfigurationError(
-                "this instance has no backfill", remedy="launch one: marigold launch; or check DAGSTER_HOME"
-            )
-        name = _name_of(newest[0])
+        name = _name_of(_newest(instance))
     tagged = dagster_instance.backfills(instance, tags={LAUNCH_TAG: name})
     of_launch = [one for one in tagged if _name_of(one) == name]
     if of_launch:
@@ -239,6 +238,17 @@ def find(instance: dg.DagsterInstance, name: str | None) -> tuple[str, tuple[Bac
             remedy=f"name one of the newest: {', '.join(names)}" if names else "check DAGSTER_HOME: it has none at all",
         )
     return one.backfill_id, (one,)
+
+
+def _newest(instance: dg.DagsterInstance) -> Backfill:
+    """The newest backfill that the doctor has not launched."""
+    for most in (_MOST_TOLD, None):
+        for one in dagster_instance.backfills(instance, most=most):
+            if SENTINEL_TAG not in one.tags:
+                return one
+    raise ConfigurationError(
+        "this instance has no backfill", remedy="launch one: marigold launch; or check DAGSTER_HOME"
+    )
 
 
 def _name_of(one: Backfill) -> str:
@@ -298,27 +308,25 @@ def look(
         assets.append(
             replace(found, built=len(own) - confirmed, confirmed=confirmed, elsewhere=elsewhere, stood=len(stood))
         )
-    queued = runs.count(dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED)
-    running = runs.count(*_RUNNING)
-    is_over = not queued and not running and not any(one.is_active for one in backfills)
-    return Progress(
+    progress = Progress(
         name=name,
         backfills=tuple(backfills),
         assets=tuple(assets),
-        queued_runs=queued,
-        running_runs=running,
+        queued_runs=runs.count(dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED),
+        running_runs=runs.count(*_RUNNING),
         succeeded_runs=runs.count(*_SUCCEEDED),
-        failed_runs=len(runs.failed_for_good()),
+        failed_runs=len(runs.failed_for_good),
         canceled_runs=runs.count(*_CANCELED),
         busy_seconds=_busy_seconds(runs, backfills, built_by),
         troubles=tuple(runs.troubles()),
         failed_when_done=len(runs.failed_when_done(found_heads, keys, between)) if found_heads else 0,
-        failed_checks=tuple(runs.failed_checks()) if is_over else (),
+        failed_checks=(),
         price=Price.of_tags(backfills[0].tags),
         first_commit=min(commits, default=None),
         last_commit=max(commits, default=None),
         seen_at=datetime.now(UTC),
     )
+    return replace(progress, failed_checks=tuple(runs.failed_checks())) if progress.is_over else progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ def cancel(name: str, *, options: LocationOptions, yes: bool, dry_run: bool, tim
 
     Queued runs are taken out of the queue at once, running ones are told to stop. What was swapped stays, and
     partitions are whole: an interrupted one is as it was before. Dagster's daemon takes up to a minute to agree that it
-    is over. To go on later, launch the same again: what was built is not built again.
+    is over. How to go on with what is left is said at the end.
 
     Exits with 1 if it is not over after --timeout; then canceling goes on by itself.
     """

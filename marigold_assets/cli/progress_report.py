@@ -36,6 +36,8 @@ def as_json(progress: Progress) -> dict[str, Any]:
         "launch": progress.name,
         "is_over": progress.is_over,
         "is_well": progress.is_well,
+        "is_built": progress.is_built,
+        "is_launched_whole": progress.is_whole,
         "launched_at": progress.launched_at.isoformat(),
         "seen_at": progress.seen_at.isoformat(),
         "last_commit_at": None if progress.last_commit is None else progress.last_commit.isoformat(),
@@ -85,6 +87,7 @@ def as_json(progress: Progress) -> dict[str, Any]:
             for one in progress.troubles
         ],
         "failed_checks": list(progress.failed_checks),
+        "failed_when_all_was_built": progress.failed_when_done,
         "predicted": None if price is None else of_price(price),
         "actual": {
             "wall_seconds": round(progress.wall_seconds, 1),

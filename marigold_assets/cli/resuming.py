@@ -30,6 +30,8 @@ def how_to_go_on(progress: Progress, ledgers: Ledgers, options: LocationOptions)
     if (progress.is_built and progress.is_whole) or not progress.total:
         return None
     command = resume_command(progress, ledgers, options)
+    if progress.is_built and not progress.is_whole:
+        return f"The rest follows as long as whoever launched it still waits for the canary; else go on: {command}"
     if command is None:
         return "To go on, launch it again where it was launched: what is left of it is no single range of partitions."
     return f"To go on: {command}"

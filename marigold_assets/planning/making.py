@@ -97,7 +97,8 @@ def _changed(before: AssetPlan, after: AssetPlan) -> list[str]:
             f"{before.owner} is built by other code: {after.code or 'unknown'}, not {before.code or 'unknown'}"
         )
     elif before.fingerprint != after.fingerprint:
-        found.append(f"{before.owner} is built by code that was not the same, though it is still called {after.code}")
+        called = f", though it is still called {after.code}" if after.code else ""
+        found.append(f"{before.owner} is built by code that was not the same{called}")
     if _shape(before) != _shape(after):
         found.append(f"{before.owner} is built in other runs")
     elif not gone and not new and _waits(before) != _waits(after):  # by the places of partitions, which are the same

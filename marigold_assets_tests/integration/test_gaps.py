@@ -380,6 +380,9 @@ def test_rows_that_something_else_has_removed_are_no_green_check(warehouse):
     said = "Note: something else has removed rows: the table has 2 rows, and the ledger knows of 3"
     assert evaluation.description.endswith(said)
     assert evaluation.metadata["marigold/lost_rows"].value == 1
+    error = dg.AssetCheckSeverity.ERROR  # no backfill is why rows are gone
+    amid = checked(warehouse, asset, severity=error, tags={"dagster/backfill": "abcdefgh"})
+    assert (amid.passed, amid.severity) == (False, error)
     # Nor where the newest days are within their grace.
     [one] = find_missing(location_of(warehouse, asset), None, APRIL - timedelta(days=2)).assets
     assert (one.found.lost_rows, one.found.is_whole) == (1, False)

@@ -4,7 +4,7 @@
 
 import re
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -249,6 +249,12 @@ def test_a_run_that_a_check_has_failed_when_all_was_built_is_not_well_until_othe
     found = shop.look()
     assert (found.done, found.failed_when_done, found.is_built, found.is_well) == (2, 1, True, False)
     assert [one.split(",")[0] for one in found.failed_checks] == [f"may_pass of shop/orders [{KEYS[1]}]"]
+    # A retry of Dagster's own that passes the check has mended it.
+    shop.barred = set()
+    again = {"dagster/root_run_id": shop.look().troubles[0].run_id, "dagster/retry_number": "1"}
+    assert shop.run(KEYS[1], **again).success
+    found = shop.look()
+    assert (found.failed_when_done, found.failed_checks, found.is_well) == (0, (), True)
     # A run that failed amid its partitions is mended by whoever builds the rest.
     shop.failing = {KEYS[2]}
     shop.record("second", [KEYS[2]], **{LAUNCH_TAG: "another", PRICE_TAG: "{}"})
@@ -259,6 +265,29 @@ def test_a_run_that_a_check_has_failed_when_all_was_built_is_not_well_until_othe
     assert shop.run(KEYS[2], backfill_id="third").success
     found = shop.look("another")
     assert (found.failed_runs, found.failed_when_done, found.is_well) == (1, 0, True)
+
+
+@pytest.mark.slow
+def test_what_a_run_and_its_retry_have_built_before_that_failed_is_theirs(shop):
+    shop.record("first", KEYS[:2], BulkActionStatus.COMPLETED_FAILED, **{PRICE_TAG: "{}"})
+    first, second = str(uuid.uuid4()), str(uuid.uuid4())
+    heads = {"shop/orders": {key: Entry(run) for key, run in ((KEYS[0], first), (KEYS[1], second))}}
+    about = {"dagster/asset_partition_range_start": KEYS[0], "dagster/asset_partition_range_end": KEYS[1]}
+    runs = launch_runs.LaunchRuns(shop.instance, ["first"])
+    about |= {"dagster/root_run_id": first}
+    failed = [
+        dg.DagsterRun(run_id=first, job_name="j", tags={"dagster/will_retry": "true"}),
+        dg.DagsterRun(run_id=second, job_name="j", asset_selection={shop.orders.key}, tags=about),
+    ]
+    runs.__dict__["_failed"] = failed  # as they would have been found
+    assert runs.failed_when_done(heads, lambda _: KEYS) == [failed[1]]
+    heads["shop/orders"][KEYS[0]] = Entry("another")
+    assert runs.failed_when_done(heads, lambda _: KEYS) == []
+
+
+@dataclass
+class Entry:
+    run_id: str
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from marigold_assets.backfill.ranges import asked_for
 from marigold_assets.backfill.request import REQUEST_TAG, request_as_tag
 from marigold_assets.backfill.resuming import rest_of
 from marigold_assets.backfill.watching import AssetProgress, Backfill, Progress
+from marigold_assets.budget import LAUNCH_TAG
 from marigold_assets.errors import ConfigurationError
 from marigold_assets.planning.model import Estimate, Request
 
@@ -34,7 +35,7 @@ NOTHING = Estimate(median=1.0, p90=1.0)
 def progress(left, *, asked=None, planned=None, total=None, **more):
     """A launch, or a backfill of something else, with what is left of each of its assets."""
     total = max(len(PARTITIONS[owner].keys) for owner in left) if total is None else total
-    tags = {} if asked is None else {REQUEST_TAG: request_as_tag(asked)}
+    tags = {} if asked is None else {REQUEST_TAG: request_as_tag(asked), LAUNCH_TAG: "launched"}
     if planned is not None:
         price = Price(wall=NOTHING, busy=NOTHING, runs=1, partitions=planned)
         tags[PRICE_TAG] = price.as_tag()
@@ -66,9 +67,10 @@ def progress(left, *, asked=None, planned=None, total=None, **more):
         )
         for owner, keys in left.items()
     ]
+    name = more.pop("name", "launched")
     runs = {"queued_runs": 0, "running_runs": 0, "succeeded_runs": 0, "failed_runs": 0, "canceled_runs": 0, **more}
     return Progress(
-        name="first",
+        name=name,
         backfills=(backfill,),
         assets=tuple(assets),
         busy_seconds=None,
@@ -133,6 +135,15 @@ def test_what_was_not_launched_behind_a_canary_is_left_as_well():
     assert done.is_built
     assert not done.is_well
     assert rest_of(done, PARTITIONS.get) == asked
+
+
+def test_one_backfill_of_a_launch_is_whole_by_itself():
+    asked = Request(selection="daily", restate=True)
+    given = {"asked": asked, "planned": 100, "total": 3}
+    assert progress({"daily": []}, name="first", **given).is_well
+    assert not progress({"daily": []}, **given).is_well
+    left = progress({"daily": ["2024-01-02", "2024-01-03"]}, name="first", **given)
+    assert rest_of(left, PARTITIONS.get).first == "2024-01-02"
 
 
 def test_what_is_left_of_a_backfill_of_several_assets_by_something_else():

@@ -32,12 +32,12 @@ def build(warehouse, version, first, last):
     warehouse.materialize(daily(version), keys=(day(first), day(last)))
 
 
-def checked(warehouse, asset, **options):
+def checked(warehouse, asset, *, tags=None, **options):
     check = build_uniform_version_check(asset=asset, **options)
     job = dg.define_asset_job("only_the_check", selection=dg.AssetSelection.checks(check))
     resources = {"io_manager": warehouse.io_manager()}
     defs = dg.Definitions([asset], asset_checks=[check], jobs=[job], resources=resources)
-    ran = defs.resolve_job_def("only_the_check").execute_in_process(instance=warehouse.instance)
+    ran = defs.resolve_job_def("only_the_check").execute_in_process(instance=warehouse.instance, tags=tags)
     [evaluation] = ran.get_asset_check_evaluations()
     return evaluation
 
@@ -113,6 +113,15 @@ def test_partitions_that_are_gone_from_the_definition_do_not_count(warehouse):
         return pd.DataFrame({"day": [pd.Timestamp(context.partition_key)], "cents": [1]})
 
     assert checked(warehouse, sales).metadata["marigold/partitions"].value == 2
+
+
+def test_in_a_run_of_a_backfill_which_may_be_rebuilding_the_others_a_mixture_only_warns(warehouse):
+    build(warehouse, "1", 1, 3)
+    build(warehouse, "2", 1, 1)
+    assert checked(warehouse, daily("2")).severity is dg.AssetCheckSeverity.ERROR
+    amid = checked(warehouse, daily("2"), tags={"dagster/backfill": "abcdefgh"})
+    assert (amid.passed, amid.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert amid.metadata["marigold/odd_partitions"].value == 2
 
 
 @pytest.mark.parametrize("blocking", [True, False])

@@ -69,6 +69,8 @@ def test_a_plan_of_code_that_changed_again_or_of_other_runs_is_another_one():
     assert changed(missing, plan_of([asset("raw", KEYS)])) == "raw is built by other code: unknown, not 1"
     first, second = (plan_of([asset("raw", KEYS, code="1", fingerprint=one)]) for one in ("cf2:a", "cf2:b"))
     assert changed(first, second) == "raw is built by code that was not the same, though it is still called 1"
+    first, second = (plan_of([asset("raw", KEYS, fingerprint=one)]) for one in ("cf2:a", "cf2:b"))
+    assert changed(first, second) == "raw is built by code that was not the same"
     assert changed(missing, first) is not None
     assert changed(first, first) is None
 

@@ -28,11 +28,25 @@ def test_what_is_not_selected_is_to_be_taken_along_by_the_name_of_what_lacks_it(
     plan = plan_of([raw, daily, report])
     found = Lack(owner="raw", absence=Absence.NOT_SELECTED, first=D2, last=D6, blocked=5)
     assert lacks(plan, "shop/daily") == lacks(plan, "report") == (found,)
-    [line] = unblocking(plan)
-    assert line == (
-        f"Blocked: 10 partitions of shop/daily, report lack raw {D2} to {D6}; take it along: '*report' is report and"
-        " all that it reads"
-    )
+    assert unblocking(plan) == [
+        f"Blocked: 5 partitions of {owner} lack raw {D2} to {D6}; take it along: '*{owner}' is {owner} and all that it"
+        " reads"
+        for owner in ("shop/daily", "report")
+    ]
+
+
+def test_each_of_several_assets_is_told_what_helps_it_and_what_helps_all_is_told_once():
+    raw = asset("raw", KEYS, wanted=(D5, D6), built={D5, D6})
+    window, before = shifted(KEYS, -3, -1), shifted(KEYS, -1, -1)
+    assets = [asset(owner, KEYS, wanted=(D5,), reads={"raw": window}) for owner in ("sum", "mean")]
+    assets.append(asset("yesterday", KEYS, wanted=(D5,), reads={"raw": before}))
+    assert unblocking(plan_of([raw, *assets])) == [
+        f"Blocked: 2 partitions of sum, mean lack raw {D2}; begin earlier: --from {D2}",
+        f"Blocked: 1 partition of yesterday lacks raw {D4}; begin earlier: --from {D4}",
+    ]
+    both = ("a|x", "b|x")
+    chain = asset("total", both, wanted=("b|x",), reads={"total": shifted(both, -1)})
+    assert unblocking(plan_of([chain]))[0].endswith("begin earlier: --from 'a|x'")
 
 
 def test_a_chain_begins_with_the_first_day_that_is_missing_before_the_range():
