@@ -80,7 +80,8 @@ ONCE = (
 ALONE = "processes or daemon or stress"
 QUICK = f"not (slow or {ALONE})"
 SHARED = f"not ({ALONE})"
-SHARING = ("-n", "3", "--dist", "worksteal")  # one more than cores: some only wait
+SHARING = ("--dist", "worksteal", "-n", "3")  # one more than cores: some only wait
+QUICKLY = ("--dist", "worksteal", "-n", "2")  # and none of these does
 PYTEST_FOUND_NO_TEST = 5
 
 
@@ -152,7 +153,7 @@ def test(where: str, others: list[str], *, quick: bool) -> int:
     variables = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
     chosen = any((PROJECT / argument.split("::")[0]).exists() for argument in others)
     if quick:
-        parts = [[*SHARING, *others, "-m", QUICK]]
+        parts = [[*QUICKLY, *others, "-m", QUICK]]
     elif others:
         parts = [others]
     else:
