@@ -32,6 +32,7 @@ TABLE = TableName(schema="market", name="daily_sales")
 BERLIN = ZoneInfo("Europe/Berlin")
 ARROW = {"DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us"), "TIMESTAMPTZ": pa.timestamp("us", tz="UTC")}
 KINDS = pytest.mark.parametrize("kind", list(ARROW))
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
