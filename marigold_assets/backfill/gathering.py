@@ -27,6 +27,7 @@ from marigold_assets.location import CodeLocation, LocatedAsset, LocationOptions
 from marigold_assets.planning.history import history_of
 from marigold_assets.planning.making import make_plan
 from marigold_assets.planning.model import BackfillPlan, Key, Request
+from marigold_assets.planning.naming import is_or_are
 from marigold_assets.planning.states import AssetState, Reads, Through
 from marigold_assets.surveying.gathering import gather_ledger, instance_home
 from marigold_assets.surveying.ledgers import Ledgers
@@ -96,12 +97,11 @@ def plan_of(found: Gathered, request: Request, *, instance: dg.DagsterInstance |
         notes = (*notes, *said_of_past_prices(instance, [one.owner for one in plan.assets if one.keys]))
     if found.readers and not plan.is_empty:
         verb = "reads" if len(found.readers) == 1 else "read"
-        notes = (*notes, f"{', '.join(found.readers)} {verb} what this plan builds, and {_is(found.readers)} not in it")
+        notes = (
+            *notes,
+            f"{', '.join(found.readers)} {verb} what this plan builds, and {is_or_are(found.readers)} not in it",
+        )
     return said_of(plan, found.found, notes)
-
-
-def _is(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
 
 
 def gather_states(

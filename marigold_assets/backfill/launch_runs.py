@@ -55,10 +55,11 @@ class Trouble:
 
 
 class LaunchRuns:
-    """The runs of some backfills."""
+    """The runs of some backfills as they are when they are first asked for: each status is read once."""
 
     def __init__(self, instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> None:
         self._instance, self._ids = instance, list(backfill_ids)
+        self._read: dict[tuple[int, tuple[dg.DagsterRunStatus, ...]], list[dg.DagsterRun]] = {}
 
     def _filter(self, *statuses: dg.DagsterRunStatus) -> dg.RunsFilter:
         return dg.RunsFilter(tags={BACKFILL_TAG: self._ids}, statuses=list(statuses))
@@ -66,8 +67,7 @@ class LaunchRuns:
     @cached_property
     def late(self) -> Sequence[dg.DagsterRun]:
         """Retries that came when their backfill had ended or was canceled, which the instance keeps apart from it."""
-        failed = self._instance.get_runs(filters=self._filter(*_FAILED), limit=_MOST_RUNS)
-        roots = sorted({one.root_run_id or one.run_id for one in failed})
+        roots = sorted({_root_of(one) for one in self._launched(*_FAILED)})
         found: list[dg.DagsterRun] = []
         for at in range(0, len(roots), _PAGE):
             found += self._instance.get_runs(filters=dg.RunsFilter(tags={ROOT_RUN_TAG: roots[at : at + _PAGE]}))
@@ -81,7 +81,14 @@ class LaunchRuns:
     def some(self, *statuses: dg.DagsterRunStatus, most: int = _MOST_RUNS) -> list[dg.DagsterRun]:
         """Those that have one of these statuses, or, without any, all; not more than so many."""
         late = [one for one in self.late if not statuses or one.status in statuses]
-        return [*late, *self._instance.get_runs(filters=self._filter(*statuses), limit=most)]
+        return [*late, *self._launched(*statuses, most=most)]
+
+    def _launched(self, *statuses: dg.DagsterRunStatus, most: int = _MOST_RUNS) -> list[dg.DagsterRun]:
+        """The same without late retries."""
+        place = most, statuses
+        if place not in self._read:
+            self._read[place] = list(self._instance.get_runs(filters=self._filter(*statuses), limit=most))
+        return self._read[place]
 
     def places(
         self, statuses: Sequence[dg.DagsterRunStatus], keys: Keys, between: Between | None = None

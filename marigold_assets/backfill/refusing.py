@@ -13,10 +13,9 @@ from marigold_assets import dagster_instance
 from marigold_assets.backfill.unblocking import remedy_of
 from marigold_assets.dagster_instance import Backfill
 from marigold_assets.errors import ConfigurationError, PlanConflictError
-from marigold_assets.planning.model import BackfillPlan, Key, Skip
+from marigold_assets.planning.model import MOST_PARTITIONS, BackfillPlan, Key, Skip
 from marigold_assets.preflight import findings
 
-MOST_PARTITIONS = 10_000
 """How many partitions are launched at once unless somebody wants more: thirty years of days, or one of hours."""
 _SHOWN = 3
 _TAG = re.compile(r"^[\w.\-]{1,63}(/[\w.\-]{1,63})?$")

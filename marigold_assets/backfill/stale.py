@@ -8,7 +8,7 @@ from datetime import datetime
 
 from marigold_assets.model import Acceptance
 from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Reason, Skip
-from marigold_assets.planning.naming import named
+from marigold_assets.planning.naming import counted, is_or_are, named
 from marigold_assets.planning.states import Reads, Through, Verdict
 from marigold_assets.surveying.agreement import table_rows
 from marigold_assets.surveying.evidence import Evidence
@@ -199,7 +199,7 @@ def _said_of_asset(asset: AssetPlan, found: Found) -> AssetPlan:
         some = [key for key in current if key in keys]
         if some:
             span = "" if some[0] is None else f", {some[0]}" + (f" to {some[-1]}," if len(some) > 1 else ",")
-            notes.append(f"{_count(len(some))}{span} {words.replace('{was}', 'was' if len(some) == 1 else 'were')}")
+            notes.append(f"{counted(len(some))}{span} {words.replace('{was}', 'was' if len(some) == 1 else 'were')}")
     return replace(asset, skipped=skipped, notes=(*asset.notes, *notes))
 
 
@@ -208,10 +208,6 @@ def _remains_stale(owner: str, left: list[Through]) -> str:
     remedies = [f"plan {' and '.join(sorted(owners - {owner}))} as well"] if owners - {owner} else []
     remedies += ["begin earlier"] if owner in owners else []
     return (
-        f"{_count(len(left))} {'is' if len(left) == 1 else 'are'} stale only through {left[0].because}, which this plan"
+        f"{counted(len(left))} {is_or_are(left)} stale only through {left[0].because}, which this plan"
         f" does not build: {left[0].origin} was restated; {' and '.join(remedies)}"
     )
-
-
-def _count(number: int) -> str:
-    return f"{number:,} partition{'' if number == 1 else 's'}"

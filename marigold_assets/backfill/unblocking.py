@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 
+from marigold_assets.gaps import selection_of
 from marigold_assets.planning.model import Absence, BackfillPlan, Lack
-
-_PLAIN = re.compile(r"[^\s+*:()\"',]+")
+from marigold_assets.planning.naming import counted
 
 
 def unblocking(plan: BackfillPlan) -> list[str]:
@@ -26,7 +25,8 @@ def unblocking(plan: BackfillPlan) -> list[str]:
 def remedy_of(lack: Lack, owner: str) -> str:
     """How to get what partitions of an asset lack; a clause for the end of a sentence."""
     if lack.absence is Absence.NOT_SELECTED:
-        selection = f"*{owner}" if _PLAIN.fullmatch(owner) else f'+key:"{owner}"'
+        itself = selection_of([owner])
+        selection = f"+{itself}" if itself.startswith("key:") else f"*{itself}"
         return f"take it along: {selection!r} is {owner} and all that it reads"
     if lack.absence is Absence.BEFORE:
         return f"begin earlier: --from {shlex.quote(str(lack.first))}"
@@ -48,5 +48,5 @@ def _span(lack: Lack) -> str:
 def _line(span: str, remedy: str, some: Sequence[tuple[str, Lack]]) -> str:
     count = sum(lack.blocked for _, lack in some)
     names = ", ".join(owner for owner, _ in some)
-    what = f"{count:,} partition{'' if count == 1 else 's'} of {names} lack{'s' if count == 1 else ''}"
+    what = f"{counted(count)} of {names} lack{'s' if count == 1 else ''}"
     return f"Blocked: {what} {some[0][1].owner}{span}; {remedy}"

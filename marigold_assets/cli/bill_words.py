@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from marigold_assets.backfill.price import spoken
-from marigold_assets.cli.columns import counted
 from marigold_assets.planning.history import DEFAULTS
 from marigold_assets.planning.model import BackfillPlan, Bill, Limits
+from marigold_assets.planning.naming import counted
 
 _NOTHING = 0.5  # seconds that are not worth a word
 

@@ -124,6 +124,6 @@ def _as_json(found: Canceled, after: Progress, ledgers: Ledgers, options: Locati
         "is_over": found.is_over,
         "seconds": round(found.seconds, 1),
         "unfinished_runs": list(found.unfinished),
-        "resume": None if after.is_built and after.is_whole else resume_command(after, ledgers, options),
+        "resume": resume_command(after, ledgers, options),
         "status": progress_report.as_json(after),
     }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from marigold_assets.planning.naming import counted
 from marigold_assets.surveying.agreement import Key
 from marigold_assets.surveying.survey import Written
 
@@ -25,11 +26,6 @@ def shown(key: Key) -> str:
 def plain(text: str) -> str:
     """Some text on one line."""
     return text if text.isprintable() else repr(text)[1:-1]
-
-
-def counted(number: int, what: str = "partition") -> str:
-    """So many of something."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def moment(when: datetime | None) -> str:

@@ -6,10 +6,11 @@ from rich.console import Console
 from rich.text import Text
 
 from marigold_assets.backfill.explaining import Explained, ExplainedAsset, ReadInput
-from marigold_assets.cli.columns import counted, plain, shown
+from marigold_assets.cli.columns import plain, shown
 from marigold_assets.cli.plan_report import stretches
 from marigold_assets.cli.rendering import dots, shown_range
 from marigold_assets.planning.model import PlannedKey
+from marigold_assets.planning.naming import counted
 
 
 def show(found: Explained, *, to: Console, most: int | None) -> None:

@@ -16,6 +16,7 @@ from marigold_assets.cli.failing import FOUND, CannotError
 from marigold_assets.cli.interrupting import interrupted_when_ended
 from marigold_assets.cli.options import location_options
 from marigold_assets.cli.plan_options import optional_request_options
+from marigold_assets.planning.model import MOST_PARTITIONS
 
 if TYPE_CHECKING:
     from marigold_assets.backfill.launching import Launching
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from marigold_assets.planning.model import BackfillPlan, Request
     from marigold_assets.planning.submitting import Submission
 
-_MOST_PARTITIONS = 10_000
 _NOW_WHAT = "Look: marigold status {0} --watch; stop it: marigold cancel {0}"
 
 EXAMPLES = """
@@ -67,7 +67,7 @@ Examples:
 @click.option(
     "--max-partitions",
     type=click.IntRange(min=1),
-    default=_MOST_PARTITIONS,
+    default=MOST_PARTITIONS,
     show_default=True,
     metavar="N",
     help="Refuse to launch more.",

@@ -15,9 +15,10 @@ from rich.text import Text
 from marigold_assets.backfill.request import words_of
 from marigold_assets.backfill.unblocking import unblocking
 from marigold_assets.cli.bill_words import bill_lines
-from marigold_assets.cli.columns import counted, moment, plain, shown
+from marigold_assets.cli.columns import moment, plain, shown
 from marigold_assets.cli.rendering import dots
 from marigold_assets.planning.model import AssetPlan, BackfillPlan, Key, Order, PlannedKey, Skip, SkippedKey
+from marigold_assets.planning.naming import counted
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _GAP = "  "

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from marigold_assets.backfill.price import Price, spoken
 from marigold_assets.backfill.watching import AssetProgress, Progress, budget_of
-from marigold_assets.cli.columns import counted, moment, plain
+from marigold_assets.cli.columns import moment, plain
+from marigold_assets.planning.naming import counted
 
 _BAR_WIDTH = 24
 _MOST_CHECKS = 10

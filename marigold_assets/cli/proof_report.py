@@ -12,8 +12,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from marigold_assets.cli.columns import counted, shown
+from marigold_assets.cli.columns import shown
 from marigold_assets.cli.sampling import Sampled
+from marigold_assets.planning.naming import counted
 from marigold_assets.proof import ColumnDifference, Difference, Example, Outcome, Replayed, Verdict
 
 _DIGITS = 10

@@ -12,12 +12,13 @@ from typing import Any
 from rich.console import Console
 
 from marigold_assets import partitions
-from marigold_assets.cli.columns import counted, shown
+from marigold_assets.cli.columns import shown
 from marigold_assets.cli.failing import CANNOT, FOUND
 from marigold_assets.code.located import place_of
 from marigold_assets.code.purity import Finding, look
 from marigold_assets.errors import ConfigurationError, MarigoldError
 from marigold_assets.location import CodeLocation, LocatedAsset
+from marigold_assets.planning.naming import counted
 from marigold_assets.trial import Dependence, Trial
 
 _SHOWN_KEYS = 4

@@ -10,9 +10,10 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from marigold_assets.cli.columns import counted, moment, plain, shown, tabulated
+from marigold_assets.cli.columns import moment, plain, shown, tabulated
 from marigold_assets.content import ContentChange
 from marigold_assets.model import Acceptance, Place
+from marigold_assets.planning.naming import counted
 from marigold_assets.surveying.agreement import Disagreement, Key
 from marigold_assets.surveying.survey import Survey, Written, consecutive, runs_of, stale_alike
 from marigold_assets.uniformity import PRICE, rebuild_command

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def resume_command(progress: Progress, ledgers: Ledgers, options: LocationOptions) -> str | None:
-    """The command that launches what is left; ``None`` if no single command does."""
+    """The command that launches what is left; ``None`` if nothing is, or no single command does."""
     from marigold_assets.backfill.request import words_of
     from marigold_assets.backfill.resuming import rest_of
     from marigold_assets.backfill.wishing import wish_of_tags
     from marigold_assets.backfill.wishing import words_of as words_of_wish
 
-    rest = rest_of(progress, ledgers.partitions)
+    rest = None if progress.is_built and progress.is_whole else rest_of(progress, ledgers.partitions)
     if rest is None:
         return None
     wished = words_of_wish(wish_of_tags(progress.backfills[0].tags))

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from marigold_assets.planning.bill import price
 from marigold_assets.planning.model import AssetPlan, BackfillPlan, History, Key, Limits, PlannedKey, Request
-from marigold_assets.planning.naming import named
+from marigold_assets.planning.naming import is_or_are, named
 from marigold_assets.planning.ordering import refuse_order
 from marigold_assets.planning.states import AssetState
 from marigold_assets.planning.wanted import wanted
@@ -71,7 +71,7 @@ def changed(plan: BackfillPlan, other: BackfillPlan) -> str | None:
             found.append(f"nothing of {owner} is to be built any more")
         elif owner not in before:
             new = [one.key for one in after[owner].keys]
-            found.append(f"{_some(owner, new)} {_is(new)} to be built as well")
+            found.append(f"{_some(owner, new)} {is_or_are(new)} to be built as well")
         else:
             found += _changed(before[owner], after[owner])
     return "; ".join(found) or None
@@ -85,13 +85,13 @@ def _changed(before: AssetPlan, after: AssetPlan) -> list[str]:
     others = [key for key, one in now.items() if reasons.get(key, one) != one]
     found = []
     if gone:
-        found.append(f"{_some(before.owner, gone)} {_is(gone)} not to be built any more")
+        found.append(f"{_some(before.owner, gone)} {is_or_are(gone)} not to be built any more")
     if new:
-        found.append(f"{_some(before.owner, new)} {_is(new)} to be built as well")
+        found.append(f"{_some(before.owner, new)} {is_or_are(new)} to be built as well")
     if others:
         same = reasons[others[0]].reason is now[others[0]].reason
         was, is_now = (_why(one[others[0]], with_words=same) for one in (reasons, now))
-        found.append(f"{_some(before.owner, others)} {_is(others)} {is_now} instead of {was}")
+        found.append(f"{_some(before.owner, others)} {is_or_are(others)} {is_now} instead of {was}")
     if before.code != after.code:
         found.append(
             f"{before.owner} is built by other code: {after.code or 'unknown'}, not {before.code or 'unknown'}"
@@ -116,10 +116,6 @@ def _shape(one: AssetPlan) -> tuple[object, ...]:
 
 def _waits(one: AssetPlan) -> tuple[object, ...]:
     return sorted(one.after), one.breaks, one.restarts, dict(one.spans)
-
-
-def _is(keys: Sequence[Key]) -> str:
-    return "is" if len(keys) == 1 else "are"
 
 
 def _some(owner: str, keys: Sequence[Key]) -> str:

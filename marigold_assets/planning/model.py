@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from typing import Final
 
 Key = str | None
 """A partition key; ``None`` for an asset without partitions."""
+MOST_PARTITIONS: Final = 10_000
+"""How many partitions are launched at once at most, unless somebody says that more are meant."""
 
 
 class Reason(Enum):

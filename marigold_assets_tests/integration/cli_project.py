@@ -53,6 +53,16 @@ defs = dg.Definitions(
 """
 
 
+BOUND = """
+concurrency:
+  runs:
+    max_concurrent_runs: 8
+    tag_concurrency_limits:
+      - key: dagster/backfill
+        limit: 3
+"""
+
+
 def day(number):
     return f"2024-01-{number:02d}"
 
@@ -114,3 +124,16 @@ class Project:
         return subprocess.run(
             command, cwd=cwd or self.folder, env=given, capture_output=True, text=True, timeout=60, check=False
         )
+
+
+def two_versions(folder, *, settings=""):
+    """Twenty days of version 1; five of daily_sales again by version 2; one day of orders restated afterwards."""
+    project = Project(folder)
+    project.home.mkdir()
+    (project.home / "dagster.yaml").write_text(settings)
+    first = project.shop("first")
+    project.build(first, "shop/raw_orders", "daily_sales", "sales_to_date", keys=(day(1), day(20)))
+    second = project.shop("second", sales="2", n=2, cents=11)
+    project.build(second, "daily_sales", keys=(day(1), day(5)))
+    project.build(second, "shop/raw_orders", key=day(12))
+    return project

@@ -16,18 +16,9 @@ from marigold_assets import dagster_instance
 from marigold_assets.cli.interrupting import Rests, interrupted_when_ended
 from marigold_assets.cli.main import main
 from marigold_assets.dagster_instance import Api
-from marigold_assets_tests.integration.cli_project import Project, day
+from marigold_assets_tests.integration.cli_project import BOUND, Project, day
 
 pytestmark = pytest.mark.slow
-
-BOUND = """
-concurrency:
-  runs:
-    max_concurrent_runs: 8
-    tag_concurrency_limits:
-      - key: dagster/backfill
-        limit: 3
-"""
 
 
 @pytest.fixture(scope="module")

@@ -13,32 +13,15 @@ import pytest
 from marigold_assets.backfill.past_runs import past_runs
 from marigold_assets.location import LocationOptions, load
 from marigold_assets.planning.as_json import from_json
-from marigold_assets_tests.integration.cli_project import SHOP, Project, day
+from marigold_assets_tests.integration.cli_project import BOUND, SHOP, Project, day, two_versions
 
 pytestmark = pytest.mark.slow
-
-BOUND = """
-concurrency:
-  runs:
-    max_concurrent_runs: 8
-    tag_concurrency_limits:
-      - key: dagster/backfill
-        limit: 3
-"""
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory):
     """Twenty days of version 1; five of daily_sales again by version 2; one day of orders restated afterwards."""
-    project = Project(tmp_path_factory.mktemp("shop"))
-    project.home.mkdir()
-    (project.home / "dagster.yaml").write_text(BOUND)
-    first = project.shop("first")
-    project.build(first, "shop/raw_orders", "daily_sales", "sales_to_date", keys=(day(1), day(20)))
-    second = project.shop("second", sales="2", n=2, cents=11)
-    project.build(second, "daily_sales", keys=(day(1), day(5)))
-    project.build(second, "shop/raw_orders", key=day(12))
-    return project
+    return two_versions(tmp_path_factory.mktemp("shop"), settings=BOUND)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from marigold_assets.planning.as_json import from_json
 from marigold_assets.stores.duckdb import DuckDBStore
 from marigold_assets.surveying.gathering import gather
 from marigold_assets.surveying.survey import survey
-from marigold_assets_tests.integration.cli_project import RANGE_END, RANGE_START, Project, day
+from marigold_assets_tests.integration.cli_project import RANGE_END, RANGE_START, Project, day, two_versions
 from marigold_assets_tests.unit.test_survey import entry
 from marigold_assets_tests.unit.test_survey import report as survey_of
 
@@ -41,15 +41,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def history(tmp_path_factory):
     """Twenty days of version 1; five of daily_sales again by version 2; one day of orders restated afterwards."""
-    project = Project(tmp_path_factory.mktemp("shop"))
-    project.home.mkdir()
-    (project.home / "dagster.yaml").touch()
-    first = project.shop("first")
-    project.build(first, "shop/raw_orders", "daily_sales", "sales_to_date", keys=(day(1), day(20)))
-    second = project.shop("second", sales="2", n=2, cents=11)
-    project.build(second, "daily_sales", keys=(day(1), day(5)))
-    project.build(second, "shop/raw_orders", key=day(12))
-    return project
+    return two_versions(tmp_path_factory.mktemp("shop"))
 
 
 @pytest.fixture
